@@ -1,0 +1,191 @@
+"""Contexts of whole pages, and of the parts that only they show."""
+
+import dataclasses
+from typing import Any
+
+from app.contexts.run import (
+    AnswerView,
+    Choice,
+    MembershipView,
+    NeuronsView,
+    PictureView,
+    StatusView,
+    SteeredView,
+    SteerView,
+    WhereView,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shell:
+    """What every page shows around its content. `active` = 'ask' | 'runs' | 'concepts' | 'model' | ''.
+    `model_state` = 'loading' | 'ready' | 'refused'; `model_message` says so in words ('' when ready)."""
+
+    title: str
+    active: str
+    model_name: str
+    model_device: str
+    model_holds: bool
+    queue_length: int
+    model_state: str = "ready"
+    model_message: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SampleView:
+    """A sample picture on the first page; `questions` are suggestions the built-in model can answer."""
+
+    name: str
+    src: str
+    alt: str
+    questions: tuple[str, ...]
+    selected: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunLine:
+    """A run in a list. `state` = 'queued' | 'running' | 'done' | 'failed' | 'cancelled'."""
+
+    href: str
+    picture: str | None
+    question: str
+    answer: str
+    state: str
+    when: str
+    when_iso: str
+    steering: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AskForm:
+    """The question form, with what was typed kept after an error. `sample` = name of the chosen sample or ''.
+    `picture_hash` = an already stored upload kept over an error. `limits` says what may be uploaded."""
+
+    action: str
+    question: str
+    sample: str
+    picture_hash: str
+    picture_src: str
+    error: str
+    limits: str
+    accept: str
+    max_question: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AskPage:
+    """templates/ask/index.html"""
+
+    shell: Shell
+    form: AskForm
+    samples: tuple[SampleView, ...]
+    recent: tuple[RunLine, ...]
+    builtin: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunsPage:
+    """templates/runs/index.html. `older`/`newer` are URLs or ''."""
+
+    shell: Shell
+    runs: tuple[RunLine, ...]
+    older: str
+    newer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunPage:
+    """templates/runs/show.html. `events` = URL of the event stream. `permalink` = this state's URL. `parent` = URL of
+    the original run when this one is steered, else ''. `builtin_note` = plain note about the built-in model's small
+    world, '' when not needed. `title` of the shell is the question."""
+
+    shell: Shell
+    run: str
+    events: str
+    permalink: str
+    parent: str
+    builtin_note: str
+    status: StatusView
+    answer: AnswerView
+    picture: PictureView
+    neurons: NeuronsView
+    steer: SteerView
+    steered: SteeredView
+    where: WhereView
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConceptLine:
+    name: str
+    kind: str
+    probes: int
+    cardinality: str
+    members: int
+    href: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConceptsPage:
+    """templates/concepts/index.html. `kinds` filter; `query` = what was searched for."""
+
+    shell: Shell
+    query: str
+    kinds: tuple[Choice, ...]
+    concepts: tuple[ConceptLine, ...]
+    total: int
+    empty: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemberRow:
+    rank: int
+    neuron: str
+    layer: int
+    membership: float
+    text: str
+    others: tuple[MembershipView, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConceptPage:
+    """templates/concepts/show.html. `figure` = cardinality per layer (Plotly), with `layers` (layer, cardinality) as
+    its table. `figures` = validation and recipe figures as (name, value)."""
+
+    shell: Shell
+    concept: ConceptLine
+    members: tuple[MemberRow, ...]
+    figure: dict[str, Any]
+    layers: tuple[tuple[str, str], ...]
+    figures: tuple[tuple[str, str], ...]
+    recipe: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckLine:
+    name: str
+    holds: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelPage:
+    """templates/model/show.html: the loaded model, its anatomy and its self-check; how to load another one."""
+
+    shell: Shell
+    facts: tuple[tuple[str, str], ...]
+    checks: tuple[CheckLine, ...]
+    holds: bool
+    builtin: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ErrorPage:
+    """templates/error.html, and templates/_error.html for htmx: what happened, the remedy, and a link onwards."""
+
+    shell: Shell
+    status: int
+    headline: str
+    message: str
+    remedy: str
+    href: str
+    link: str

@@ -1,0 +1,291 @@
+"""Contexts of the fragments of a run's page (templates/runs/_*.html), and of their parts."""
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """A link that selects one of several states of a page (a real URL; the state is in the query string). `value` is
+    its value where the choice is an option of a form's select ('' = no restriction)."""
+
+    label: str
+    href: str
+    selected: bool
+    value: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StatusView:
+    """templates/runs/_status.html (root #status). Queue position counts from 1; 0 when not waiting.
+    `timings` = (stage, milliseconds as text). `cancel` = URL to POST to, or '' when there is nothing to cancel; `again`
+    = URL to POST to that asks a failed or cancelled run again, or ''.
+    `live` = the run is queued or running, so the page listens to `events`."""
+
+    state: str
+    live: bool
+    queue_position: int
+    message: str
+    error: str
+    remedy: str
+    cancel: str
+    again: str
+    timings: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AlternativeView:
+    text: str
+    probability: float
+    percent: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TokenView:
+    """One answer token as a chip. `text` may hold leading space (shown as · in titles only). `href` makes this token
+    alone the target; `extend` extends the current target to it."""
+
+    position: int
+    text: str
+    id: int
+    probability: float
+    percent: str
+    logprob: str
+    in_target: bool
+    href: str
+    extend: str
+    alternatives: tuple[AlternativeView, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnswerView:
+    """templates/runs/_answer.html (root #answer). While streaming, `tokens` hold what has come so far.
+    `target` in words: the explained text; `target_value` e.g. 'log-probability −0.10'. `whole` = URL for the whole
+    answer as target, '' when it is the target already. `methods` = attribution methods to choose from."""
+
+    question: str
+    streaming: bool
+    tokens: tuple[TokenView, ...]
+    text: str
+    stopped_by_length: bool
+    target: str
+    target_value: str
+    target_tokens: int
+    whole: str
+    methods: tuple[Choice, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeatCell:
+    """A patch as a rectangle in pixels of the original picture. `opacity` ∈ [0, 1] = |value| / largest |value|."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    opacity: float
+    polarity: str
+    value: str
+    row: int
+    column: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PictureView:
+    """templates/runs/_picture.html (root #picture): the picture with its heat map, aligned by the SVG's viewBox =
+    `0 0 width height` of the original picture. `src` = '' for a text-only question. `shown` names what the heat map
+    shows; `caption` says it in words, with the strongest patch; `choices` = what carried it | the concepts at
+    hand | all neurons | off. `scale` = largest |value| as text (or ''), `waiting` = attribution is not there yet.
+    `notes`: what intake did ("frame 1 of 3", "turned upright", "16-bit scaled from 0–65535")."""
+
+    src: str
+    width: int
+    height: int
+    alt: str
+    waiting: bool
+    shown: str
+    caption: str
+    scale: str
+    cells: tuple[HeatCell, ...]
+    choices: tuple[Choice, ...]
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MembershipView:
+    """A concept chip: membership μ ∈ [0, 1] of one neuron."""
+
+    concept: str
+    membership: float
+    text: str
+    href: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NeuronRow:
+    """A ranked neuron. `heat` = URL that shows its heat map; `selected` = it is shown. `image_share` ∈ [0, 1].
+    `steer` = URL that adds it to the steering panel."""
+
+    rank: int
+    neuron: str
+    layer: int
+    score: str
+    bar: float
+    polarity: str
+    image_share: float
+    image_percent: str
+    memberships: tuple[MembershipView, ...]
+    heat: str
+    selected: bool
+    steer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NeuronsView:
+    """templates/runs/_neurons.html (root #neurons). `layers`, `modalities`, `concepts` and `sorts` are options of
+    GET selects that keep the other state in `hidden` (name, value). `shares` = (modality, percent text), its modality
+    shares. `checks`: bookkeeping, e.g. 'Σ over neurons −0.31 of …'. `waiting`: attribution is not there
+    yet. `empty` = why nothing is shown, or ''. `more` = URL that shows further rows, or ''. `unit` = the power of
+    ten of all scores, e.g. '10⁻³', or ''. `retry` = URL to POST `retry_fields` (name, value) to, which
+    computes a failed attribution again, or ''. `listed` = how many of the strongest neurons are kept: the filters
+    search these."""
+
+    waiting: bool
+    method: str
+    shown: int
+    all_neurons: str
+    rows: tuple[NeuronRow, ...]
+    layers: tuple[Choice, ...]
+    modalities: tuple[Choice, ...]
+    concepts: tuple[Choice, ...]
+    sorts: tuple[Choice, ...]
+    hidden: tuple[tuple[str, str], ...]
+    shares: tuple[tuple[str, str], ...]
+    checks: tuple[str, ...]
+    empty: str
+    python: str
+    export: str
+    more: str = ""
+    unit: str = ""
+    retry: str = ""
+    retry_fields: tuple[tuple[str, str], ...] = ()
+    listed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConceptTurnRow:
+    """A concept in the steering panel. `lam` = current λ as text for the slider (−2 … 4, step 0.1; '0' = alone);
+    `on` = it is part of the present steering. `weight` = Σ μ s as text with sign, `polarity` of it; `bar` = the
+    similarity relative to the largest; `members` = how many neurons it steers through. `field` = name of the form field
+    that carries λ. `heat` = URL of its heat map.
+    `factor` = the multiplier at μ = 1 as text (1 + λ, e.g. '×0.0'), '' when alone. `similarity` of the concept and the
+    answer's own fuzzy set as text, '' while unknown; the most similar concepts come first."""
+
+    concept: str
+    kind: str
+    field: str
+    lam: str
+    on: bool
+    members: int
+    weight: str
+    polarity: str
+    bar: float
+    heat: str
+    href: str
+    factor: str = ""
+    similarity: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NeuronTurnRow:
+    """A single neuron in the steering panel; `factor` = multiplier as text (0 … 4; '1' = alone), `field` its name.
+    `drop` = URL of this page without it."""
+
+    neuron: str
+    field: str
+    factor: str
+    on: bool
+    drop: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SteerView:
+    """templates/runs/_steer.html (root #steer): a form that POSTs the whole steering to `action`. The rows are the
+    concepts that carried the answer most, then those added by hand. `add_options` = names for a datalist;
+    `add_action` = URL (GET) to add a concept or neuron by name (field `add`), carrying `hidden`.
+    `positions` are options of a select named `positions`. `reset` = URL of this page without any
+    steering ('' when nothing is steered)."""
+
+    waiting: bool
+    action: str
+    concepts: tuple[ConceptTurnRow, ...]
+    neurons: tuple[NeuronTurnRow, ...]
+    positions: tuple[Choice, ...]
+    add_action: str
+    add_options: tuple[str, ...]
+    add_error: str
+    hidden: tuple[tuple[str, str], ...]
+    empty: str
+    reset: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PairToken:
+    """A token of one answer with its probability under both models. `changed`: not the same token as in the other
+    answer at this place."""
+
+    text: str
+    id: int
+    original: float
+    original_percent: str
+    steered: float
+    steered_percent: str
+    changed: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SteeredView:
+    """templates/runs/_steered.html (root #steered): default and steered side by side. `present` = there is a steered
+    run; otherwise an empty state that teaches. `summary` = the steering in words ("traffic light λ −1 · 128 neurons").
+    `control` = what the random set of equal size answered, in words, '' while unknown. `heat_original`,
+    `heat_steered`: cells on one common scale (empty when unknown), of `heat_of` (what the maps show).
+    `alternatives_of` = the token of the default and of the steered answer that the alternatives stand for."""
+
+    present: bool
+    live: bool
+    events: str
+    href: str
+    summary: str
+    original_text: str
+    steered_text: str
+    same_answer: bool
+    original_tokens: tuple[PairToken, ...]
+    steered_tokens: tuple[PairToken, ...]
+    alternatives_original: tuple[AlternativeView, ...]
+    alternatives_steered: tuple[AlternativeView, ...]
+    control: str
+    control_same: bool
+    duration: str
+    error: str
+    remedy: str
+    undo: str
+    picture: str
+    width: int
+    height: int
+    heat_original: tuple[HeatCell, ...]
+    heat_steered: tuple[HeatCell, ...]
+    heat_of: str = ""
+    alternatives_of: tuple[str, str] = ("", "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WhereView:
+    """templates/runs/_where.html (root #where): layers × positions as a Plotly figure (`figure` is JSON-ready, no NaN)
+    with a caption and the same numbers as a table (`rows`: layer, then one text per modality)."""
+
+    waiting: bool
+    figure: dict[str, Any]
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]

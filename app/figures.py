@@ -1,0 +1,106 @@
+"""Plotly figures as JSON-ready dicts: no NaN, no arrays, one colour scale for signed values.
+
+Plotly validates every value it is given, which takes most of a page's time for thousands of cells: it builds each kind
+of figure once, and numbers are put into a copy. A test has plotly read the finished figures.
+"""
+
+import copy
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from plotly import graph_objects
+
+FOR, AGAINST, MEMBERSHIP = "#1d6f86", "#b5502b", "#9a7b2f"
+DIVERGING = [[0.0, AGAINST], [0.5, "rgba(128,128,128,0.08)"], [1.0, FOR]]
+"""Rust over nothing to teal: told apart by people of every colour vision, and centred on zero."""
+
+Figure = dict[str, Any]
+
+
+def layers_by_position(
+    positions: npt.NDArray[np.float32], groups: Sequence[tuple[str, int]], labels: Sequence[str]
+) -> Figure:
+    """`positions` (n_layers, pos) as a heat map, layer 0 at the bottom. `groups`: (modality, number of positions) in
+    order; `labels`: one text per position."""
+    finite = positions[np.isfinite(positions)]
+    largest = float(np.abs(finite).max(initial=0)) or 1.0
+    starts = [0, *itertools.accumulate(count for _, count in groups)]
+    figure = copy.deepcopy(_layers_by_position())
+    figure["data"][0] |= {
+        "z": _finite(positions),
+        "x": [f"{number} · {label}" for number, label in enumerate(labels)],  # a category axis wants them different
+        "zmin": -largest,
+        "zmax": largest,
+    }
+    figure["layout"]["xaxis"] |= {
+        "tickvals": [(before + after - 1) / 2 for before, after in itertools.pairwise(starts)],
+        "ticktext": [name if 12 * count > starts[-1] else "" for name, count in groups],
+    }
+    figure["layout"]["yaxis"]["dtick"] = max(1, len(positions) // 8)
+    return figure
+
+
+def cardinality_by_layer(layers: Sequence[float]) -> Figure:
+    """Σμ of a concept in each layer, as bars."""
+    figure = copy.deepcopy(_cardinality_by_layer())
+    figure["data"][0] |= {"x": list(range(len(layers))), "y": [float(value) for value in layers]}
+    figure["layout"]["xaxis"]["dtick"] = max(1, len(layers) // 8)
+    return figure
+
+
+def warm() -> None:
+    """Build both kinds, so that nobody waits for plotly to load its parts."""
+    _layers_by_position()
+    _cardinality_by_layer()
+
+
+@functools.cache
+def _layers_by_position() -> Figure:
+    bare = {"showgrid": False, "zeroline": False}
+    heatmap = graph_objects.Heatmap(
+        colorscale=DIVERGING, xgap=1, ygap=1, showscale=False,
+        hovertemplate="%{x}<br>layer %{y} · %{z:.3g}<extra></extra>",
+    )  # fmt: skip
+    return _as_dict(
+        heatmap, xaxis={"type": "category", "tickangle": 0, **bare}, yaxis={"title": {"text": "layer"}, **bare}
+    )
+
+
+@functools.cache
+def _cardinality_by_layer() -> Figure:
+    bar = graph_objects.Bar(
+        marker={"color": MEMBERSHIP}, hovertemplate="layer %{x} · Σμ %{y:.2f}<extra></extra>"
+    )  # fmt: skip
+    return _as_dict(
+        bar,
+        xaxis={"title": {"text": "layer"}},
+        yaxis={"title": {"text": "cardinality Σμ"}, "rangemode": "tozero"},
+    )
+
+
+def _as_dict(trace: Any, **axes: Any) -> Figure:
+    layout = graph_objects.Layout(
+        template=None, margin={"l": 44, "r": 8, "t": 8, "b": 32}, paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)", font={"size": 12}, **axes,
+    )  # fmt: skip
+    made: Figure = graph_objects.Figure(trace, layout).to_plotly_json()
+    return made
+
+
+def _finite(values: npt.NDArray[np.float32]) -> list[list[float | None]]:
+    """Rows of numbers with 5 digits of the largest; what is not finite becomes null (a gap in the map)."""
+    finite = np.isfinite(values)
+    largest = float(np.abs(values[finite]).max(initial=0))
+    digits = 4 - math.floor(math.log10(largest)) if largest else 0
+    rounded: list[list[float | None]] = np.round(values.astype(np.float64), digits).tolist()
+    if finite.all():
+        return rounded
+    return [
+        [value if known else None for value, known in zip(row, mask, strict=True)]
+        for row, mask in zip(rounded, finite, strict=True)
+    ]

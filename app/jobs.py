@@ -1,0 +1,263 @@
+"""Durable jobs: the states of runs and attributions, and every change of them.
+
+    queued ──claim──▶ running ──▶ done | failed | cancelled        (cancelled, failed ──ask again──▶ queued)
+       └────stop────▶ cancelled
+
+A stop of a running job is a request in its row; the worker honours it within one token and asks the row once more
+before it writes `cancelled`: whoever asked for the same run again in the meantime has taken the request back. Jobs
+found `running` at start were cut off by a crash and are queued again.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.orm import Session
+
+from app import queries, records, steerings
+from app.database import Database
+from app.tables import AttributionRow, NeuronRow, Run, now
+from engine.contract import PLAIN, Answer, Attribution, ModelInfo, Steered, Steering, Target
+
+RESULTS = 1
+"""Part of every identity. Raise it when a change of the engine gives other numbers for the same question and model
+(a corrected formula, another order of steps, another way to generate): what was stored before is not served as new."""
+CONTROL_SEED = 0
+OTHER_MODEL = "This run was asked of another model than the one that is loaded now"
+OTHER_MODEL_REMEDY = "Ask the question again, or start the server with that model."
+OTHER_LIBRARY = "This steering was made with an earlier concept library, and its concepts may mean other neurons now."
+OTHER_LIBRARY_REMEDY = "Steer the original run again."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """What the worker needs of a claimed row. `original_ids`: the parent's answer for a steered run, this run's own
+    answer for an attribution. `attribution_id` is None for a run."""
+
+    run_id: str
+    attribution_id: int | None
+    picture_hash: str | None
+    question: str
+    max_new_tokens: int
+    method: str
+    steering: Steering
+    original_ids: tuple[int, ...]
+    target: Target
+    parent_id: str | None
+
+
+def identity(
+    picture_hash: str | None,
+    question: str,
+    model: dict[str, Any],
+    max_new_tokens: int,
+    method: str,
+    steering: dict[str, Any] | None,
+) -> str:
+    """A hash over all that a run's results depend on. Generation is greedy, so it has one parameter; the library counts
+    where a steering names concepts (`model` then holds its revision, see `model_of_steered`)."""
+    made_by = [RESULTS, *(model.get(name, "") for name in ("revision", "processor", "dtype")), _device(model)]
+    library = model.get("library", "") if steering and steering["concepts"] else ""
+    what = [made_by, library, picture_hash, question, max_new_tokens, method, steering]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def _device(model: Mapping[str, Any]) -> str:
+    """The kind of device, without its number."""
+    return str(model.get("device", "")).partition(":")[0]
+
+
+def model_of_steered(session: Session, parent: Run, steering: Mapping[str, Any]) -> dict[str, Any]:
+    """What a steered run remembers of its model: with the library's revision where the steering names concepts."""
+    assert parent.model is not None, "a run that has an answer has a model"
+    if not steering["concepts"]:
+        return parent.model
+    return {**parent.model, "library": queries.library_revision(session, parent.model_revision)}
+
+
+def same_model(run: Run, info: ModelInfo | None) -> bool:
+    """Was this run answered (or asked) by what is loaded: the same weights, on the same kind of device, in the same
+    numbers? All that is computed about one run comes from one model."""
+    if info is None or not run.model:
+        return False
+    return (run.model_revision, _device(run.model), run.model["dtype"]) == (
+        info.revision, info.device.partition(":")[0], info.dtype,
+    )  # fmt: skip
+
+
+def _same_library(session: Session, run: Run) -> bool:
+    """Do the concepts of this run's steering mean today what they meant when it was asked?"""
+    if not run.steering or not run.steering["concepts"] or not run.model:
+        return True
+    return bool(run.model.get("library") == queries.library_revision(session, run.model_revision))
+
+
+def outdated(session: Session, run: Run, row: AttributionRow, info: ModelInfo | None) -> bool:
+    """May this attribution be computed anew? Its concepts come from an earlier library, or it failed for want of the
+    model or library that is there now."""
+    if not same_model(run, info) or not _same_library(session, run):
+        return False
+    if row.state == "failed":
+        return row.error.startswith((OTHER_MODEL, OTHER_LIBRARY))
+    library = queries.library_revision(session, run.model_revision)
+    return row.state == "done" and (row.summary or {}).get("library") != library
+
+
+def _unfit(session: Session, run: Run, info: ModelInfo) -> tuple[str, str]:
+    """(error, remedy): why what is loaded cannot work on this run; ("", "") when it can."""
+    if not same_model(run, info):
+        model = run.model or {}
+        kept = (model.get("name"), run.model_revision[:12], model.get("device"), model.get("dtype"))
+        return f"{OTHER_MODEL} ({', '.join(map(str, filter(None, kept)))}).", OTHER_MODEL_REMEDY
+    return ("", "") if _same_library(session, run) else (OTHER_LIBRARY, OTHER_LIBRARY_REMEDY)
+
+
+def recover(database: Database) -> None:
+    """Queue again what a crash cut off; drop what was asked to stop."""
+    with database.write() as session:
+        running = Run.state == "running"
+        session.execute(update(Run).where(running, Run.stop_requested).values(state="cancelled", stop_requested=False))
+        session.execute(update(Run).where(running).values(state="queued"))
+        session.execute(update(AttributionRow).where(AttributionRow.state == "running").values(state="queued"))
+
+
+def claim(database: Database, info: ModelInfo) -> Job | None:
+    """Take the next job: steered runs, then attributions, then plain runs, each first come, first served."""
+    with database.read() as session:  # an idle worker looks often; it must not take the write lock for that
+        if not (_next_run(session, steered=True) or _next_attribution(session) or _next_run(session, steered=False)):
+            return None
+    with database.write() as session:
+        run = _next_run(session, steered=True)
+        if run is None:
+            row = _next_attribution(session)
+            if row is not None:
+                return _claim_attribution(session, row, info)
+            run = _next_run(session, steered=False)
+        return _claim_run(session, run, info) if run is not None else None
+
+
+def _next_run(session: Session, *, steered: bool) -> Run | None:
+    kind = Run.parent_id.is_not(None) if steered else Run.parent_id.is_(None)
+    chosen = select(Run).where(Run.state == "queued", kind).order_by(Run.queued, Run.id).limit(1)
+    return session.scalars(chosen.with_for_update()).first()
+
+
+def _next_attribution(session: Session) -> AttributionRow | None:
+    chosen = select(AttributionRow).where(AttributionRow.state == "queued")
+    ordered = chosen.order_by(AttributionRow.queued, AttributionRow.id).limit(1)
+    return session.scalars(ordered.with_for_update()).first()
+
+
+def _claim_run(session: Session, run: Run, info: ModelInfo) -> Job | None:
+    parent = session.get(Run, run.parent_id) if run.parent_id else None
+    if not run.model_revision:
+        _bind(session, run, info)
+    error, remedy = _unfit(session, run, info)
+    if error:
+        run.state, run.error, run.remedy, run.finished = "failed", error, remedy, now()
+        return None
+    run.state, run.started = "running", now()
+    answered = parent.answer if parent is not None else None
+    return _job(run, None, run.method, Target(), records.ids(answered) if answered else [])
+
+
+def _claim_attribution(session: Session, row: AttributionRow, info: ModelInfo) -> Job | None:
+    run = session.get_one(Run, row.run_id)
+    error, remedy = _unfit(session, run, info)
+    if error or run.answer is None:
+        row.state, row.error = "failed", f"{error} {remedy}".strip() or "This run has no answer to explain."
+        return None
+    row.state = "running"
+    return _job(run, row.id, row.method, Target(row.start, row.end), records.ids(run.answer))
+
+
+def _job(run: Run, attribution_id: int | None, method: str, target: Target, original_ids: list[int]) -> Job:
+    steering = steerings.from_json(run.steering) if run.steering else PLAIN
+    return Job(
+        run.id, attribution_id, run.picture_hash, run.question, run.max_new_tokens, method, steering,
+        tuple(original_ids), target, run.parent_id,
+    )  # fmt: skip
+
+
+def _bind(session: Session, run: Run, info: ModelInfo) -> None:
+    """Give a run that was asked before this model was known its model and its true identity. Where another row has
+    that identity already, this one gets a name of its own."""
+    model = records.model_to_json(info)
+    true = identity(run.picture_hash, run.question, model, run.max_new_tokens, run.method, None)
+    taken = session.scalars(select(Run.id).where(Run.identity == true, Run.id != run.id)).first()
+    run.identity = f"again:{run.id}" if taken else true
+    run.model, run.model_revision = model, info.revision
+
+
+def save_answer(
+    database: Database, run_id: str, answer: Answer, steered: Steered | None, timing: dict[str, float]
+) -> None:
+    """Save what is known when the answer is there; `timing` is completed by `finish`."""
+    with database.write() as session:
+        run = session.get_one(Run, run_id)
+        run.timing = timing
+        run.answer = records.answer_to_json(answer)
+        run.pair = records.pair_to_json(steered) if steered is not None else None
+
+
+def save_attribution(
+    database: Database, run_id: str, span: tuple[int, int], method: str, attribution: Attribution
+) -> None:
+    """Insert or replace the attribution of this span by this method, with its ranked neurons."""
+    start, end = span
+    with database.write() as session:
+        same = (AttributionRow.run_id == run_id, AttributionRow.start == start, AttributionRow.end == end)
+        row = session.scalars(select(AttributionRow).where(*same, AttributionRow.method == method)).first()
+        if row is None:
+            row = AttributionRow(run_id=run_id, start=start, end=end, method=method, state="running")
+            session.add(row)
+            session.flush()
+        row.state, row.error = "done", ""
+        model_revision = session.get_one(Run, run_id).model_revision
+        neurons = records.fill(row, attribution, queries.library_revision(session, model_revision))
+        session.execute(delete(NeuronRow).where(NeuronRow.attribution_id == row.id))
+        columns = [column.key for column in NeuronRow.__mapper__.column_attrs]
+        if neurons:
+            session.execute(insert(NeuronRow), [{key: getattr(n, key) for key in columns} for n in neurons])
+
+
+def save_control(database: Database, run_id: str, steered: Steered, original_ids: tuple[int, ...]) -> None:
+    """What the control (the same multipliers on random neurons) answered."""
+    same = [token.id for token in steered.answer.tokens] == list(original_ids)
+    with database.write() as session:
+        run = session.get_one(Run, run_id)
+        run.control = {"text": steered.answer.text, "same": same, "seed": CONTROL_SEED, "n_neurons": steered.n_neurons}
+
+
+def finish(database: Database, job: Job, timing: dict[str, float]) -> None:
+    with database.write() as session:
+        if job.attribution_id is None:
+            run = session.get_one(Run, job.run_id)
+            run.state, run.timing, run.finished, run.stop_requested = "done", timing, now(), False
+            run.error = run.remedy = ""
+
+
+def fail(database: Database, job: Job, error: str, remedy: str) -> None:
+    with database.write() as session:
+        if job.attribution_id is not None:
+            row = session.get_one(AttributionRow, job.attribution_id)
+            row.state, row.error = "failed", f"{error} {remedy}".strip()
+        else:
+            run = session.get_one(Run, job.run_id)
+            run.state, run.error, run.remedy, run.finished = "failed", error, remedy, now()
+            run.stop_requested = False
+
+
+def stopped(database: Database, job: Job) -> None:
+    """The worker stopped this job: cancelled if that is still wanted, else queued again."""
+    with database.write() as session:
+        if job.attribution_id is not None:
+            session.get_one(AttributionRow, job.attribution_id).state = "queued"
+            return
+        run = session.get_one(Run, job.run_id)
+        wanted, run.stop_requested = run.stop_requested, False
+        run.state = "cancelled" if wanted else "queued"
+        run.finished = now() if wanted else None

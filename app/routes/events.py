@@ -1,0 +1,62 @@
+"""GET /runs/{id}/events: what changes on a run's page, as server-sent events.
+
+Each event is named after the fragment it replaces and carries the whole fragment as it is now. Whoever connects gets
+the present state first, so that late and reloaded pages are right; when nothing more will come, `end` is sent.
+`?only=steered` follows the steered run that stands beside this one, and sends that fragment alone.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from app import state
+from app.routes.runs import loaded_state, rendered
+from app.services import Services, Serving
+from app.state import PageState
+from app.views import page
+
+router = APIRouter()
+
+
+def asked(request: Request, services: Serving, run_id: str) -> PageState:
+    """The state that the page shows; unknown runs and states are refused before the stream begins."""
+    wanted = state.parse(request.query_params.multi_items())
+    loaded_state(services, run_id, wanted)
+    return wanted
+
+
+@router.get("/runs/{run_id}/events", response_class=EventSourceResponse)
+async def events(
+    services: Serving, run_id: str, wanted: Annotated[PageState, Depends(asked)], only: str = ""
+) -> AsyncIterator[ServerSentEvent]:
+    beside = only == "steered" and bool(wanted.steer)
+    panel = wanted.panel or page.new_panel()
+    sent: dict[str, str] = {}
+    async for _ in services.broker.changes(wanted.steer if beside else run_id, panel):
+        fragments, settled = await run_in_threadpool(_now, services, run_id, wanted, panel, beside, bool(sent))
+        for name, fragment in fragments.items():
+            if sent.get(name) != fragment:
+                sent[name] = fragment
+                yield ServerSentEvent(raw_data=fragment, event=name)
+        if settled:
+            yield ServerSentEvent(raw_data="", event="end")
+            return
+
+
+def _now(
+    services: Services, run_id: str, wanted: PageState, panel: str, beside: bool, begun: bool
+) -> tuple[dict[str, str], bool]:
+    """The fragments as they are now, and whether they will stay so. While an answer streams, only it changes."""
+    loaded = loaded_state(services, run_id, wanted)
+    if beside:
+        settled = loaded.beside is None or not loaded.beside.live
+        return rendered(services, loaded, panel, ("steered",)), settled
+    own = loaded.parent is not None
+    streaming = begun and loaded.run.answer is None and loaded.run.live
+    names = ("status", "answer", *(("steered",) if own else ())) if streaming else page.FRAGMENTS
+    if not own and not streaming:
+        names = tuple(name for name in names if name != "steered")
+    return rendered(services, loaded, panel, names), page.settled(loaded)

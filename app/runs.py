@@ -1,0 +1,238 @@
+"""The use cases of a run: ask, steer, retarget, cancel, ask again. Each is one writing transaction, after which the
+worker and whoever waits are told. Same identity, same row: asking twice computes once."""
+
+import secrets
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from app import formats, jobs, pictures, queries, records, steerings
+from app.services import Services
+from app.tables import LIVE, AttributionRow, NeuronRow, Run, Watcher, now
+from app.uploads import Normalised
+from engine.contract import METHODS, BadTarget, RequestError, UnknownName
+
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+class NoSuchRun(Exception):
+    """There is no run of this id."""
+
+
+class QueueFull(Exception):
+    """Too many jobs wait already."""
+
+
+class NoModel(Exception):
+    """The model was refused or could not be loaded: nothing can be computed."""
+
+
+def keep(services: Services, picture: Normalised | str | None) -> str:
+    """Store a picture unless it is stored already; its hash ('' for none)."""
+    if not isinstance(picture, Normalised):
+        return picture or ""
+    services.store.put(picture)
+    with services.database.write() as session:
+        pictures.remember(session, picture)
+    return picture.hash
+
+
+def ask(services: Services, question: str, picture_hash: str | None) -> str:
+    """Queue a question about a stored picture, or about none; the run's id."""
+    text = formats.one_line(question)
+    limit = services.settings.max_question
+    if not text:
+        raise RequestError("The question is empty. Type a question about the picture.")
+    if len(text) > limit:
+        raise RequestError(f"The question has {len(text)} characters; at most {limit} are taken. Shorten it.")
+    _needs_model(services)
+    new, method = services.settings.max_new_tokens, "gradient"
+    info = services.worker.info
+    if info is not None:
+        model = records.model_to_json(info)
+        identity = jobs.identity(picture_hash, text, model, new, method, None)
+    else:  # the model is loading: the worker gives the run its true identity when it takes it up
+        model = None
+        unknown = {"revision": "", "processor": services.settings.model}
+        identity = f"loading:{jobs.identity(picture_hash, text, unknown, new, method, None)}"
+    with services.database.write() as session:
+        run = _queue(session, services, identity)
+        if run is None:
+            run = Run(
+                id=_new_id(), identity=identity, state="queued", question=text, picture_hash=picture_hash,
+                max_new_tokens=new, method=method, model=model, model_revision=model["revision"] if model else "",
+            )  # fmt: skip
+            session.add(run)
+        run_id = run.id
+    services.worker.stop(run_id, wanted=False)
+    services.worker.wake()
+    return run_id
+
+
+def steer(services: Services, run_id: str, steering: dict[str, Any], panel: str) -> tuple[str, str]:
+    """(the original run, the steered run that answers it under `steering`; '' when the steering is empty). What this
+    `panel` has asked for before and nobody else waits for is stopped."""
+    _needs_model(services)
+    with services.database.write() as session:
+        parent = _get(session, run_id)
+        if parent.parent_id:
+            parent = _get(session, parent.parent_id)
+        parent_id = parent.id
+        if parent.answer is None or not parent.model:
+            raise RequestError("This run has no answer to steer yet. Wait for the answer, then turn its concepts.")
+        steerings.verify(steering, queries.concept_facts(session, parent.model_revision), parent.model)
+        child_id = ""
+        if not steerings.empty(steering):
+            child_id = _steered(session, services, parent, steering).id
+            _watch(session, child_id, panel)
+        stopped = _superseded(session, services, parent_id, panel, child_id) if panel else []
+    if child_id:
+        services.worker.stop(child_id, wanted=False)
+    for other in stopped:
+        services.worker.stop(other)
+    services.worker.wake()
+    for changed in (*stopped, child_id):
+        services.broker.publish(changed)
+    return parent_id, child_id
+
+
+def _steered(session: Session, services: Services, parent: Run, steering: dict[str, Any]) -> Run:
+    model = jobs.model_of_steered(session, parent, steering)
+    identity = jobs.identity(
+        parent.picture_hash, parent.question, model, parent.max_new_tokens, parent.method, steering
+    )
+    run = _queue(session, services, identity)
+    if run is None:
+        run = Run(
+            id=_new_id(), identity=identity, state="queued", question=parent.question,
+            picture_hash=parent.picture_hash, max_new_tokens=parent.max_new_tokens, method=parent.method,
+            model=model, model_revision=parent.model_revision, parent_id=parent.id, steering=steering,
+        )  # fmt: skip
+        session.add(run)
+        session.flush()
+    return run
+
+
+def _watch(session: Session, run_id: str, panel: str) -> None:
+    if session.get(Watcher, (run_id, panel)) is None:
+        session.add(Watcher(run_id=run_id, panel=panel))
+        session.flush()
+
+
+def _superseded(session: Session, services: Services, parent_id: str, panel: str, child_id: str) -> list[str]:
+    """This panel waits for `child_id` only: leave its other live runs; ids of running ones that nobody waits for,
+    neither as a watcher (who asked for it) nor as a listener (who has it open)."""
+    others = select(Run.id).where(Run.parent_id == parent_id, Run.id != child_id)
+    session.execute(
+        delete(Watcher)
+        .where(Watcher.panel == panel, Watcher.run_id.in_(others))
+        .execution_options(synchronize_session=False)
+    )
+    watched = select(Watcher.run_id).where(Watcher.run_id == Run.id).exists()
+    left = select(Run).where(Run.parent_id == parent_id, Run.id != child_id, Run.state.in_(LIVE), ~watched)
+    unheard = [run for run in session.scalars(left.with_for_update()) if not services.broker.heard(run.id, panel)]
+    return [run.id for run in unheard if _stop(run)]
+
+
+def retarget(services: Services, run_id: str, start: int, end: int, method: str, *, again: bool = False) -> bool:
+    """Queue the attribution of a span unless it is there already; True if it was queued. One that is outdated (see
+    jobs.outdated) counts as missing; `again` repeats any failed one."""
+    if method not in METHODS:
+        raise UnknownName(f"There is no method “{method}”. Choose one of {', '.join(METHODS)}.")
+    with services.database.write() as session:
+        run = _get(session, run_id)
+        count = len(run.answer["tokens"]) if run.answer else 0
+        if not 0 <= start < end <= count:
+            raise BadTarget(f"Tokens {start} to {end} are not a span of this answer, which has {count} tokens.")
+        if run.live and (start, end, method) == (0, count, run.method):
+            return False  # the run's own job brings it
+        row = queries.attribution(session, run_id, start, end, method, arrays=False)
+        failed = row is not None and row.state == "failed"
+        if row is not None and not (again and failed) and not jobs.outdated(session, run, row, services.worker.info):
+            return False
+        _needs_model(services)
+        _room(session, services)
+        if row is None:
+            row = AttributionRow(run_id=run_id, start=start, end=end, method=method)
+            session.add(row)
+        else:
+            session.execute(delete(NeuronRow).where(NeuronRow.attribution_id == row.id))
+        row.state, row.error, row.queued = "queued", "", now()
+        row.summary = row.arrays = row.value = None
+    services.worker.wake()
+    return True
+
+
+def cancel(services: Services, run_id: str) -> None:
+    """Stop a live run; a finished one stays as it is."""
+    with services.database.write() as session:
+        running = _stop(_get(session, run_id, lock=True))
+    if running:
+        services.worker.stop(run_id)
+    services.broker.publish(run_id)
+
+
+def again(services: Services, run_id: str) -> None:
+    """Queue a failed or cancelled run again."""
+    _needs_model(services)
+    with services.database.write() as session:
+        run = _get(session, run_id)
+        _queue(session, services, run.identity)
+        parent_id = run.parent_id
+        if parent_id:
+            _watch(session, run_id, "")
+    services.worker.stop(run_id, wanted=False)
+    services.worker.wake()
+    for changed in (run_id, parent_id or ""):
+        services.broker.publish(changed)
+
+
+def _queue(session: Session, services: Services, identity: str) -> Run | None:
+    """The row of this identity, live or done; a failed or cancelled one is queued again. None if there is none (and
+    there is room for it)."""
+    run = session.scalars(select(Run).where(Run.identity == identity).with_for_update()).first()
+    if run is None:
+        _room(session, services)
+    elif run.state in ("failed", "cancelled"):
+        _room(session, services)
+        run.state, run.error, run.remedy, run.queued = "queued", "", "", now()
+        run.answer = run.pair = run.control = run.timing = run.finished = None
+        session.execute(delete(AttributionRow).where(AttributionRow.run_id == run.id))
+        session.execute(delete(Watcher).where(Watcher.run_id == run.id))
+        run.stop_requested = False
+    elif run.stop_requested:
+        run.stop_requested = False
+    return run
+
+
+def _stop(run: Run) -> bool:
+    """Cancel a queued run at once; ask a running one to stop (True)."""
+    if run.state == "queued":
+        run.state, run.finished = "cancelled", now()
+    elif run.state == "running":
+        run.stop_requested = True
+        return True
+    return False
+
+
+def _room(session: Session, services: Services) -> None:
+    waiting, limit = queries.queue_length(session, running=False), services.settings.max_queue
+    if waiting >= limit:
+        raise QueueFull(f"{waiting} jobs wait already; at most {limit} may. Try again in a moment.")
+
+
+def _needs_model(services: Services) -> None:
+    if services.worker.state == "refused":
+        raise NoModel(services.worker.message)
+
+
+def _get(session: Session, run_id: str, *, lock: bool = False) -> Run:
+    run = session.get(Run, run_id, with_for_update=lock)
+    if run is None:
+        raise NoSuchRun(f"There is no run “{run_id[:40]}”.")
+    return run
+
+
+def _new_id() -> str:
+    return "".join(secrets.choice(ALPHABET) for _ in range(10))

@@ -1,0 +1,119 @@
+"""A run's page as a value: everything that a URL of it can say. `url()` writes what `parse()` reads.
+
+`span` (start, end) of answer tokens, None = the whole answer. `heat`: 'all', 'off', 'concept:NAME',
+'neuron:text.L.I', or '' for the neurons that carried the target, each by its degree (a URL may say 'evidence'). `steer`
+is the id of the steered run that stands beside this one. `add` are concepts and neurons that were added to the steering
+panel by hand. `rows`: neurons shown at most. `panel` names one view of the page; it is read from a URL but never
+written into one.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from app import steerings
+from engine.contract import METHODS, MODALITIES, BadTarget, RequestError, UnknownName
+
+SORTS = ("score", "image", "layer")
+DEFAULT_ROWS = 20
+MAX_ADDED = 40
+KNOWN = frozenset(("span", "method", "heat", "layer", "modality", "concept", "sort", "steer", "add", "rows"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PageState:
+    span: tuple[int, int] | None = None
+    method: str = "gradient"
+    heat: str = ""
+    layer: int | None = None
+    modality: str = ""
+    concept: str = ""
+    sort: str = "score"
+    steer: str = ""
+    add: tuple[str, ...] = ()
+    rows: int = DEFAULT_ROWS
+    panel: str = ""
+
+    def but(self, **changes: Any) -> "PageState":
+        return dataclasses.replace(self, **changes)
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """(name, value) of everything that differs from the default, in a fixed order."""
+        written = [
+            ("span", f"{self.span[0]}-{self.span[1]}" if self.span else ""),
+            ("method", self.method if self.method != "gradient" else ""),
+            ("heat", self.heat),
+            ("layer", "" if self.layer is None else str(self.layer)),
+            ("modality", self.modality),
+            ("concept", self.concept),
+            ("sort", self.sort if self.sort != "score" else ""),
+            ("rows", str(self.rows) if self.rows != DEFAULT_ROWS else ""),
+            ("steer", self.steer),
+            *(("add", name) for name in self.add),
+        ]
+        return tuple((name, value) for name, value in written if value)
+
+    def url(self, run_id: str, **changes: Any) -> str:
+        return address(f"/runs/{run_id}", self.but(**changes).pairs())
+
+
+def address(path: str, pairs: Iterable[tuple[str, str]] = ()) -> str:
+    """A path with a query."""
+    query = urlencode(list(pairs), quote_via=quote)
+    return f"{path}?{query}" if query else path
+
+
+def parse(query: Iterable[tuple[str, str]]) -> PageState:
+    """The state in a query string. Empty values mean the default. Raises RequestError."""
+    given = [(name, value) for name, value in query if value != ""]
+    last: Mapping[str, str] = dict(given)
+    added = tuple(dict.fromkeys(value.strip() for name, value in given if name == "add" and value.strip()))
+    return PageState(
+        span=_span(last.get("span", "")),
+        method=_one_of("method", last.get("method", "gradient"), METHODS),
+        heat=_heat(last.get("heat", "")),
+        layer=_whole("layer", last["layer"]) if "layer" in last else None,
+        modality=_one_of("modality", last.get("modality", ""), ("", *MODALITIES)),
+        concept=last.get("concept", ""),
+        sort=_one_of("order", last.get("sort", "score"), SORTS),
+        steer=last.get("steer", ""),
+        add=added[:MAX_ADDED],
+        rows=_whole("number of rows", last["rows"]) if "rows" in last else DEFAULT_ROWS,
+        panel=panel if re.fullmatch(r"\w{1,40}", panel := last.get("panel", "")) else "",
+    )
+
+
+def _span(text: str) -> tuple[int, int] | None:
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise BadTarget(f"“{text[:40]}” is not a span of tokens. Spans are written START-END, for example 0-2.")
+    return int(found[1]), int(found[2])
+
+
+def _heat(text: str) -> str:
+    if text == "evidence":
+        return ""
+    if text in ("", "all", "off") or text.startswith("concept:"):
+        return text
+    if text.startswith("neuron:"):
+        steerings.neuron(text.removeprefix("neuron:"))
+        return text
+    raise UnknownName(
+        f"There is no heat map “{text[:80]}”. Choose evidence, all, off, concept:NAME or neuron:text.LAYER.INDEX."
+    )
+
+
+def _one_of(what: str, text: str, known: Iterable[str]) -> str:
+    if text in known:
+        return text
+    raise UnknownName(f"There is no {what} “{text[:80]}”. Choose one of {', '.join(filter(None, known))}.")
+
+
+def _whole(what: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,6}", text):
+        raise RequestError(f"The {what} is “{text[:40]}”; it must be a whole number.")
+    return int(text)

@@ -1,0 +1,189 @@
+"""The tables. Times are UTC. JSON columns hold finished small values; arrays are blobs (see arrays.py)."""
+
+import datetime as dt
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+LIVE = ("queued", "running")
+STATES = (*LIVE, "done", "failed", "cancelled")
+
+
+class Utc(TypeDecorator[dt.datetime]):
+    """A point in time: SQLite forgets the zone, so it is put back."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: dt.datetime | None, dialect: Any) -> dt.datetime | None:
+        return value.replace(tzinfo=dt.UTC) if value is not None and value.tzinfo is None else value
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(column_0_label)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class Picture(Base):
+    """A normalised picture; its pixels are a PNG in the data folder, named by `hash` (SHA-256 of shape and pixels)."""
+
+    __tablename__ = "pictures"
+
+    hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    width: Mapped[int] = mapped_column(Integer)
+    height: Mapped[int] = mapped_column(Integer)
+    notes: Mapped[list[str]] = mapped_column(JSON)
+    created: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+
+
+class Run(Base):
+    """One question to one model, plain or — with a parent — steered. `identity` hashes all that its answer depends
+    on. `answer` = {text, stopped, tokens, prompt}; `pair` and `control` exist on steered runs. (records.py
+    writes and reads them.)"""
+
+    __tablename__ = "runs"
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    identity: Mapped[str] = mapped_column(String(80), unique=True)
+    state: Mapped[str] = mapped_column(String(10))
+    stop_requested: Mapped[bool] = mapped_column(default=False)
+    question: Mapped[str] = mapped_column(Text)
+    picture_hash: Mapped[str | None] = mapped_column(ForeignKey("pictures.hash"))
+    max_new_tokens: Mapped[int] = mapped_column(Integer)
+    method: Mapped[str] = mapped_column(String(24))
+    model: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    model_revision: Mapped[str] = mapped_column(String(80), default="")
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    steering: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    answer: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    pair: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    control: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    timing: Mapped[dict[str, float] | None] = mapped_column(JSON)
+    error: Mapped[str] = mapped_column(Text, default="")
+    remedy: Mapped[str] = mapped_column(Text, default="")
+    queued: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+    created: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+    started: Mapped[dt.datetime | None] = mapped_column(Utc)
+    finished: Mapped[dt.datetime | None] = mapped_column(Utc)
+
+    __table_args__ = (Index("ix_runs_state_queued", "state", "queued"), Index("ix_runs_created", "created"))
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+
+class Watcher(Base):
+    """A panel (one view of a page) that waits for a steered run. A run that nobody waits for any more is cancelled."""
+
+    __tablename__ = "watchers"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    panel: Mapped[str] = mapped_column(String(40), primary_key=True, index=True)
+
+
+class AttributionRow(Base):
+    """An attribution of answer tokens start:end of a run. `summary` holds what is small (see records.fill);
+    `arrays` the blob: scores (n_layers, d_mlp), positions (n_layers, pos), layer_sums (n_layers, 4), and with a picture
+    heat and evidence_heat (rows, cols), neuron_heats (neurons, rows, cols) by rank, concept_heats (concepts, rows,
+    cols) in the order of the summary."""
+
+    __tablename__ = "attributions"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
+    start: Mapped[int] = mapped_column(Integer)
+    end: Mapped[int] = mapped_column(Integer)
+    method: Mapped[str] = mapped_column(String(24))
+    state: Mapped[str] = mapped_column(String(10))
+    value: Mapped[float | None] = mapped_column(Float)
+    summary: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    arrays: Mapped[bytes | None] = mapped_column(LargeBinary)
+    error: Mapped[str] = mapped_column(Text, default="")
+    queued: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+
+    __table_args__ = (
+        UniqueConstraint("run_id", "start", "end", "method"),
+        Index("ix_attributions_state_queued", "state", "queued"),
+    )
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+
+class NeuronRow(Base):
+    """A ranked neuron of an attribution: its score, the score's parts by modality, and its peak activation."""
+
+    __tablename__ = "neuron_scores"
+
+    attribution_id: Mapped[int] = mapped_column(ForeignKey("attributions.id", ondelete="CASCADE"), primary_key=True)
+    rank: Mapped[int] = mapped_column(Integer, primary_key=True)
+    layer: Mapped[int] = mapped_column(Integer)
+    index: Mapped[int] = mapped_column(Integer)
+    score: Mapped[float] = mapped_column(Float)
+    image: Mapped[float] = mapped_column(Float)
+    question: Mapped[float] = mapped_column(Float)
+    template: Mapped[float] = mapped_column(Float)
+    answer: Mapped[float] = mapped_column(Float)
+    peak: Mapped[float] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_neuron_scores_neuron", "layer", "index"),)
+
+
+class ConceptRow(Base):
+    """A concept of one model revision, copied from the engine's library. `members` = neurons of membership above 0;
+    `layers` = cardinality Σμ by layer."""
+
+    __tablename__ = "concepts"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    model_revision: Mapped[str] = mapped_column(String(80))
+    library_revision: Mapped[str] = mapped_column(String(80))
+    name: Mapped[str] = mapped_column(String(200))
+    kind: Mapped[str] = mapped_column(String(40))
+    probes: Mapped[int] = mapped_column(Integer)
+    cardinality: Mapped[float] = mapped_column(Float)
+    members: Mapped[int] = mapped_column(Integer)
+    layers: Mapped[list[float]] = mapped_column(JSON)
+    figures: Mapped[dict[str, float]] = mapped_column(JSON)
+    recipe: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+    __table_args__ = (UniqueConstraint("model_revision", "name"),)
+
+
+class Membership(Base):
+    """The membership μ of one neuron in one concept, where it is at least library.SMALLEST."""
+
+    __tablename__ = "memberships"
+
+    concept_id: Mapped[int] = mapped_column(ForeignKey("concepts.id", ondelete="CASCADE"), primary_key=True)
+    layer: Mapped[int] = mapped_column(Integer, primary_key=True)
+    index: Mapped[int] = mapped_column(Integer, primary_key=True)
+    mu: Mapped[float] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_memberships_neuron", "layer", "index", "concept_id", "mu"),)

@@ -1,0 +1,109 @@
+"""The status line and the answer, token by token."""
+
+import math
+
+from app import formats, jobs
+from app.contexts import AlternativeView, AnswerView, Choice, StatusView, TokenView
+from app.views.load import Loaded
+from app.worker import Worker
+from engine.contract import METHODS, AnswerToken
+
+METHOD_LABELS = {"gradient": "gradient", "direct": "direct"}
+
+
+def status(loaded: Loaded, worker: Worker) -> StatusView:
+    run = loaded.run
+    pending = not run.live and loaded.attribution is not None and loaded.attribution.live
+    failed = loaded.attribution is not None and loaded.attribution.state == "failed"
+    timings = [(stage, formats.milliseconds(ms)) for stage, ms in (run.timing or {}).items() if ms >= 0.5]
+    return StatusView(
+        state=run.state,
+        live=run.live or pending,
+        queue_position=loaded.position,
+        message=_message(loaded, worker, pending=pending),
+        error=run.error or (loaded.attribution.error if failed and loaded.attribution else ""),
+        remedy=run.remedy,
+        cancel=f"/runs/{run.id}/cancel" if run.live else "",
+        again=f"/runs/{run.id}/again" if run.state in ("failed", "cancelled") else "",
+        timings=tuple(timings) if run.state == "done" else (),
+        notes=_notes(loaded, worker),
+    )
+
+
+def _message(loaded: Loaded, worker: Worker, *, pending: bool) -> str:
+    run = loaded.run
+    if (run.live or pending) and worker.state == "loading":
+        return "loading the model"
+    if (run.live or pending) and worker.state == "refused":
+        return f"nothing can be computed: {worker.message}"
+    if pending:
+        return f"attributing “{loaded.target_text}”"
+    if run.state == "running":
+        if run.answer is None:
+            return "answering"
+        return "finding its neurons" if loaded.attribution is None else "asking the random control"
+    return ""
+
+
+def _notes(loaded: Loaded, worker: Worker) -> tuple[str, ...]:
+    run, notes = loaded.run, []
+    if worker.info is not None and run.model and not jobs.same_model(run, worker.info):
+        made_by = ", ".join((run.model["name"], run.model_revision[:12], run.model["device"], run.model["dtype"]))
+        notes.append(f"Answered by {made_by}; another model is loaded now.")
+    if loaded.outdated:
+        notes.append("Similarities and heat maps of concepts were made with an earlier concept library.")
+    return tuple(notes)
+
+
+def answer(loaded: Loaded, partial: tuple[AnswerToken, ...] | None) -> AnswerView:
+    run, state = loaded.run, loaded.state
+    streaming = run.live and run.answer is None
+    tokens = (partial or ()) if streaming else loaded.tokens
+    row = loaded.attribution
+    start, end = loaded.span or (0, 0)
+    return AnswerView(
+        question=run.question,
+        streaming=streaming,
+        tokens=tuple(_token(loaded, i, token) for i, token in enumerate(tokens)),
+        text="".join(token.text for token in tokens).strip() if streaming else (run.answer or {}).get("text", ""),
+        stopped_by_length=bool(run.answer) and run.answer["stopped"] == "length" if run.answer else False,
+        target=loaded.target_text,
+        target_value=_value(row.method, row.value) if row is not None and row.value is not None else "",
+        target_tokens=end - start,
+        whole="" if loaded.whole else state.url(run.id, span=None),
+        methods=tuple(
+            Choice(METHOD_LABELS.get(name, name), state.url(run.id, method=name), state.method == name, name)
+            for name in METHODS
+        ),
+    )
+
+
+def _value(method: str, value: float) -> str:
+    return f"{'logit' if method == 'direct' else 'log-probability'} {formats.plain(value)}"
+
+
+def _token(loaded: Loaded, position: int, token: AnswerToken) -> TokenView:
+    state, run_id = loaded.state, loaded.run.id
+    start, end = loaded.span or (0, 0)
+    chosen = state.span or (position, position + 1)
+    probability = math.exp(min(0.0, token.logprob))
+    return TokenView(
+        position=position,
+        text=token.text,
+        id=token.id,
+        probability=probability,
+        percent=formats.percent(probability),
+        logprob=formats.plain(token.logprob),
+        in_target=start <= position < end,
+        href=state.url(run_id, span=(position, position + 1)),
+        extend=state.url(run_id, span=(min(chosen[0], position), max(chosen[1], position + 1))),
+        alternatives=alternatives(token),
+    )
+
+
+def alternatives(token: AnswerToken) -> tuple[AlternativeView, ...]:
+    made = []
+    for other in token.alternatives:
+        probability = math.exp(min(0.0, other.logprob))
+        made.append(AlternativeView(other.text, probability, formats.percent(probability)))
+    return tuple(made)

@@ -1,0 +1,1 @@
+"""Sfumato's engine: models, tensors, attributions, memberships. It knows nothing of HTTP, SQL or HTML."""

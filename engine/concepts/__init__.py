@@ -1,0 +1,1 @@
+"""Fuzzy concepts: sets of neurons to which a neuron belongs by degree (METHODS.md §2)."""

@@ -1,0 +1,366 @@
+"""What the rest of Sfumato may know of an engine: errors, data and the `Engine` protocol. Torch-free.
+
+Errors are in `engine.errors`; every one carries a sentence for a person: limit, value, remedy.
+
+Axis names in shapes: rows, cols = the patch grid; n_layers, d_mlp = the decoder's MLPs; pos = absolute positions.
+A neuron is written ``text.LAYER.INDEX`` (both from 0). All scores are float32 numpy arrays or Python floats.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.errors import BadTarget as BadTarget
+from engine.errors import Cancelled as Cancelled
+from engine.errors import EngineError as EngineError
+from engine.errors import ModelRefused as ModelRefused
+from engine.errors import NonFinite as NonFinite
+from engine.errors import PictureTooSmall as PictureTooSmall
+from engine.errors import PromptTooLong as PromptTooLong
+from engine.errors import RequestError as RequestError
+from engine.errors import UnknownName as UnknownName
+
+Floats = npt.NDArray[np.float32]
+Pixels = npt.NDArray[np.uint8]
+
+METHODS: dict[str, str] = {
+    "gradient": "activation × ⟨write vector, gradient of the target⟩, summed over all positions",
+    "direct": "what the neuron writes straight into the logits at the positions that predict the answer",
+}
+"""Attribution methods by name, each with its one-line definition (METHODS.md §1)."""
+
+MODALITIES = ("image", "question", "template", "answer")
+"""Every position belongs to exactly one of these; `template` holds BOS, role marks and other special tokens."""
+
+POSITIONS = ("all", "image", "question", "answer")
+"""Where a steering acts. `question` includes the template positions of the prompt; `answer` is every position from
+the prompt's last one on (the one that predicts the first answer token) — so that `answer` reaches each prediction."""
+
+LAMBDA_RANGE = (-2.0, 4.0)
+NEURON_VALUE_LIMIT = 1e4
+"""A single neuron is scaled, shifted or set by at most this; far beyond, a norm overflows and every logit turns 0."""
+
+MAX_SET = 300
+"""A concept steers through at most this many neurons: its members of highest membership (ties by layer, index)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the self-check: what was compared, whether it holds, and the measured difference in words."""
+
+    name: str
+    holds: bool
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The loaded model. `revision` is a hash of its weights' files: two models with one revision are the same."""
+
+    name: str
+    revision: str
+    family: str
+    device: str
+    dtype: str
+    n_layers: int
+    d_model: int
+    d_mlp: int
+    n_parameters: int
+    processor: str
+    builtin: bool
+    checks: tuple[Check, ...]
+
+    @property
+    def n_neurons(self) -> int:
+        return self.n_layers * self.d_mlp
+
+    @property
+    def holds(self) -> bool:
+        return all(check.holds for check in self.checks)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grid:
+    """The patch grid: `rows` × `cols` patches that cover `box` = (left, top, right, bottom) in pixels of the
+    *original* picture (after EXIF transposition). With a crop the box is smaller than the picture, with padding
+    larger; row 0 is the top."""
+
+    rows: int
+    cols: int
+    box: tuple[float, float, float, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """A picture (height, width, 3; uint8 RGB, upright) — or None for a text-only question — and a text."""
+
+    picture: Pixels | None
+    text: str
+    max_new_tokens: int = 32
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConceptTurn:
+    """Multiply each member n of a concept by (1 + λ μ(n)) (METHODS.md §3). λ in LAMBDA_RANGE; 0 leaves alone."""
+
+    concept: str
+    lam: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NeuronTurn:
+    """Edit one neuron's activation: `scale` multiplies by value, `add` adds it, `set` replaces by it."""
+
+    layer: int
+    index: int
+    operation: str
+    value: float
+
+    @property
+    def neuron(self) -> str:
+        return f"text.{self.layer}.{self.index}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Steering:
+    """An intervention as data. Concepts' λ add up per neuron before multiplying; single neurons are edited after.
+    `control`, if set, is a seed: the same edits are dealt to random other neurons of the same layers (the control)."""
+
+    concepts: tuple[ConceptTurn, ...] = ()
+    neurons: tuple[NeuronTurn, ...] = ()
+    positions: str = "all"
+    control: int | None = None
+
+    @property
+    def empty(self) -> bool:
+        return all(turn.lam == 0 for turn in self.concepts) and not self.neurons
+
+
+PLAIN = Steering()
+"""No intervention."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alternative:
+    text: str
+    id: int
+    logprob: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnswerToken:
+    """One token of an answer: exact id, its text as it reads in the answer (leading space kept; pieces of one
+    character that spans several tokens are shown on the first, the rest are empty), natural-log probability under
+    the model that gave it, and the most probable tokens at that place (most probable first, itself included)."""
+
+    text: str
+    id: int
+    logprob: float
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PromptToken:
+    """One token of the prompt, image placeholders folded: `count` placeholders in a row are one entry."""
+
+    text: str
+    id: int
+    modality: str
+    count: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """`tokens` exclude the end-of-sequence token. `stopped` is 'end' or 'length'. `text` is stripped."""
+
+    text: str
+    tokens: tuple[AnswerToken, ...]
+    stopped: str
+    prompt: tuple[PromptToken, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """The scalar to explain: the summed log-probability of answer tokens start:end (end exclusive; None = to the
+    last). `direct` explains the summed logits of the same span (its definition)."""
+
+    start: int = 0
+    end: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NeuronScore:
+    """A ranked neuron. `score` = summed over all positions; `by_modality` in the order of MODALITIES, sums to
+    `score`. `heat` (rows, cols) = its score on image positions (None where Attribution.heat is None). `peak` = its
+    activation of largest magnitude over the scored positions."""
+
+    layer: int
+    index: int
+    score: float
+    by_modality: tuple[float, float, float, float]
+    heat: Floats | None
+    peak: float
+
+    @property
+    def neuron(self) -> str:
+        return f"text.{self.layer}.{self.index}"
+
+    @property
+    def image_share(self) -> float:
+        """Part of the score that came from image positions, by magnitude: |image| / Σ |modality|; 0 if all zero."""
+        whole = sum(abs(part) for part in self.by_modality)
+        return abs(self.by_modality[0]) / whole if whole else 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConceptScore:
+    """`score` = Σ_n μ(n) s(n) over all neurons and positions; `heat` (rows, cols) = Σ_n μ(n) s_n(p) on the patches
+    (METHODS.md §2.6). `similarity` ∈ [0, 1] = Σmin / Σmax of the concept and the target's own fuzzy set, which is made
+    of its evidence shares by the library's membership map: how much this answer looks like the concept."""
+
+    concept: str
+    score: float
+    heat: Floats | None
+    similarity: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attribution:
+    """Which neurons carried a target (`target.end` is resolved, never None), of `value` nats (logit for `direct`).
+    `layer_sums` (n_layers, len(MODALITIES)). `positions` (n_layers, pos) = per-layer sums at each absolute position
+    of prompt + answer. `heat` (rows, cols) = all neurons together on the patches; None without a picture, and for
+    methods that score only the positions that predict the answer (`direct`): they have no heat map at all.
+    `neurons`: the `top` of largest |score|, ordered by score's magnitude, ties by (layer, index).
+    `concepts`: all of the library, by falling similarity, ties by name. `scores` (n_layers, d_mlp): every neuron's.
+    `evidence_heat` (rows, cols) = Σ_n μ(n) s_n(p) on the patches, μ = the target's own fuzzy set: where the neurons
+    that carried it found it. `modality_shares`: Σ_n |its part| per modality, as shares that add up to 1.
+    `checks`: identities verified on this very result, in words."""
+
+    method: str
+    target: Target
+    value: float
+    grid: Grid | None
+    heat: Floats | None
+    neurons: tuple[NeuronScore, ...]
+    concepts: tuple[ConceptScore, ...]
+    scores: Floats
+    layer_sums: Floats
+    positions: Floats
+    modality_of_position: tuple[str, ...]
+    evidence_heat: Floats | None
+    modality_shares: tuple[float, float, float, float]
+    checks: tuple[Check, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Steered:
+    """A steered answer, and both answers under both models: `original_under_steered[i]` is the log-probability of
+    the original answer's token i under the steered model, `steered_under_original` the reverse (teacher-forced)."""
+
+    answer: Answer
+    original_under_steered: tuple[float, ...]
+    steered_under_original: tuple[float, ...]
+    n_neurons: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Concept:
+    """A fuzzy set of neurons. `memberships` (n_layers, d_mlp) in [0, 1]; `probes` = number it was built
+    from; `figures` = what was measured of it, by name."""
+
+    name: str
+    kind: str
+    probes: int
+    memberships: Floats
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Library:
+    """The concepts that belong to one model revision; `revision` is a hash over names and memberships."""
+
+    revision: str
+    concepts: tuple[Concept, ...]
+    recipe: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """Result of `Engine.ask`. `timing_ms` by stage: picture, generate, attribute, total."""
+
+    answer: Answer
+    attribution: Attribution
+    timing_ms: dict[str, float]
+
+
+OnToken = Callable[[AnswerToken], None]
+IsCancelled = Callable[[], bool]
+
+
+def never() -> bool:
+    """The default for `cancelled`."""
+    return False
+
+
+class Engine(Protocol):
+    """One model, owned by one thread. All calls block and must come from one thread at a time; no call leaves
+    anything behind on the model, whatever happens in it. Arguments and results are ids and arrays."""
+
+    def info(self) -> ModelInfo:
+        """The loaded model and its self-check."""
+        ...
+
+    def library(self) -> Library:
+        """The concepts known for this model (empty for a model without a library)."""
+        ...
+
+    def grid(self, question: Question) -> Grid | None:
+        """The patch grid for this picture, without running the model. Raises PictureTooSmall."""
+        ...
+
+    def ask(
+        self,
+        question: Question,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        top: int = 50,
+        on_token: OnToken | None = None,
+        on_answer: Callable[[Answer], None] | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Asked:
+        """Generate (greedily, under `steering`) and attribute the whole answer (under the same `steering`).
+        `on_token` is called for each token as it comes, `on_answer` before attribution begins. Raises RequestError
+        before any work, BadTarget after `on_answer` when the answer is empty (there is nothing to attribute), Cancelled
+        within one token of `cancelled()` turning true."""
+        ...
+
+    def attribute(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        top: int = 50,
+        cancelled: IsCancelled = never,
+    ) -> Attribution:
+        """Attribute a target over a given answer (teacher-forced)."""
+        ...
+
+    def steer(
+        self,
+        question: Question,
+        original_ids: Sequence[int],
+        steering: Steering,
+        on_token: OnToken | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Steered:
+        """Generate under `steering` and score both answers under both models. `original_ids`: the baseline's."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...

@@ -1,0 +1,373 @@
+"""FakeEngine: the `Engine` protocol without a model, for the web tests and for developing pages. Torch-free.
+
+Everything is a pure function of what is asked (no clock, no state), by five rules:
+
+1. Every candidate answer names a concept of a twelve-concept library. A hash of question and picture gives each
+   candidate a strength; the strongest is the answer. Steering adds 6 · Σ_n μ(n) (m(n) − 1) / Σ_n μ(n)² to a
+   concept's strength, m(n) = the neuron's multiplier: suppressing the named concept changes the answer.
+2. The logits over a small vocabulary are noise drawn from a hash, with the answer's next token lifted by the lead of
+   its strength: log-probabilities, alternatives and both directions of a pair come from one distribution.
+3. Each answer token has a score for every neuron at every earlier position, drawn from a hash, higher for members of
+   the concept that the token names, and multiplied by m(n) at the steered positions. A target's scores are the
+   sum over its tokens.
+4. All totals of an attribution (by neuron, modality, layer, position, patch, concept) are sums of that one array.
+5. `delay` seconds pass before each token and before an attribution; `cancelled` is asked before and after each.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.concepts.fuzzy import evidence_share, linear, similarities
+from engine.contract import (
+    LAMBDA_RANGE,
+    MAX_SET,
+    METHODS,
+    MODALITIES,
+    NEURON_VALUE_LIMIT,
+    PLAIN,
+    POSITIONS,
+    Alternative,
+    Answer,
+    AnswerToken,
+    Asked,
+    Attribution,
+    BadTarget,
+    Cancelled,
+    Check,
+    Concept,
+    ConceptScore,
+    Floats,
+    Grid,
+    IsCancelled,
+    Library,
+    ModelInfo,
+    NeuronScore,
+    OnToken,
+    PictureTooSmall,
+    PromptToken,
+    PromptTooLong,
+    Question,
+    RequestError,
+    Steered,
+    Steering,
+    Target,
+    UnknownName,
+    never,
+)
+from engine.fake_world import COLS, CONCEPTS, D_MLP, N_LAYERS, ROWS, VOCABULARY, candidates, library, noise, tokens_of
+
+MIN_SIDE = 2
+MAX_QUESTION = 2000
+REVISION = "fake-1"
+QUANTILE = 0.9
+
+
+def _key(question: Question) -> str:
+    """What the answer depends on: the question's words and the pixels."""
+    digest = hashlib.sha256(question.text.strip().encode())
+    if question.picture is not None:
+        digest.update(repr(question.picture.shape).encode() + question.picture.tobytes())
+    return digest.hexdigest()
+
+
+def _prompt(question: Question) -> tuple[PromptToken, ...]:
+    picture = [] if question.picture is None else [PromptToken("<image>", 3, "image", ROWS * COLS)]
+    words = [PromptToken(f" {word}", 1000 + len(word), "question") for word in question.text.split()]
+    return (PromptToken("<s>", 0, "template"), PromptToken("USER:", 2, "template"), *picture, *words,
+            PromptToken("ASSISTANT:", 4, "template"))  # fmt: skip
+
+
+def _modalities(prompt: Sequence[PromptToken], n_answer: int) -> tuple[str, ...]:
+    """The modality of each absolute position of prompt + answer."""
+    return (*(token.modality for token in prompt for _ in range(token.count)), *("answer",) * n_answer)
+
+
+def _shares(parts: Floats) -> tuple[float, float, float, float]:
+    """Σ |part| per modality of (n_layers, d_mlp, modalities), as shares."""
+    magnitude = np.abs(parts).sum(axis=(0, 1), dtype=np.float64)
+    image, question, template, answer = (magnitude / max(magnitude.sum(), 1e-300)).tolist()
+    return image, question, template, answer
+
+
+class FakeEngine:
+    """See the module's docstring. `delay`: seconds before each token; `load_delay`: seconds the constructor takes."""
+
+    def __init__(self, delay: float = 0.0, load_delay: float = 0.0) -> None:
+        time.sleep(load_delay)
+        self.delay = delay
+        self._known = library()
+        self._by_name = {concept.name: concept for concept in self._known.concepts}
+
+    def info(self) -> ModelInfo:
+        checks = (Check("logits equal the model's own", True, "largest difference 0"),)
+        return ModelInfo(
+            "fake", REVISION, "fake", "cpu", "float32", N_LAYERS, 16, D_MLP, 12_000, "fake-processor 1", False, checks
+        )
+
+    def library(self) -> Library:
+        return self._known
+
+    def grid(self, question: Question) -> Grid | None:
+        if question.picture is None:
+            return None
+        height, width = question.picture.shape[:2]
+        if min(height, width) < MIN_SIDE:
+            raise PictureTooSmall(
+                f"The picture is {width} × {height} pixels; the model needs at least {MIN_SIDE} on each side. "
+                "Use a larger picture."
+            )
+        return Grid(ROWS, COLS, (0.0, 0.0, float(width), float(height)))
+
+    def ask(
+        self,
+        question: Question,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        top: int = 50,
+        on_token: OnToken | None = None,
+        on_answer: Callable[[Answer], None] | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Asked:
+        self._verify(question, steering, method)
+        began = time.perf_counter()
+        answer = self._generate(question, steering, on_token, cancelled)
+        generated = time.perf_counter()
+        if on_answer is not None:
+            on_answer(answer)
+        ids = [token.id for token in answer.tokens]
+        attribution = self.attribute(question, ids, Target(), method, steering, top, cancelled)
+        ended = time.perf_counter()
+        timing = {"picture": 0.0, "generate": generated - began, "attribute": ended - generated, "total": ended - began}
+        return Asked(answer, attribution, {stage: 1000 * seconds for stage, seconds in timing.items()})
+
+    def steer(
+        self,
+        question: Question,
+        original_ids: Sequence[int],
+        steering: Steering,
+        on_token: OnToken | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Steered:
+        multipliers = self._verify(question, steering, "gradient")
+        answer = self._generate(question, steering, on_token, cancelled)
+        steered_ids = [token.id for token in answer.tokens]
+        return Steered(
+            answer,
+            tuple(self._logprobs(question, steering, original_ids)),
+            tuple(self._logprobs(question, PLAIN, steered_ids)),
+            int(np.count_nonzero(multipliers != 1)),
+        )
+
+    def attribute(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        top: int = 50,
+        cancelled: IsCancelled = never,
+    ) -> Attribution:
+        self._verify(question, steering, method)
+        end = len(answer_ids) if target.end is None else target.end
+        if not 0 <= target.start < end <= len(answer_ids):
+            raise BadTarget(
+                f"Tokens {target.start} to {end} are not a span of this answer, which has {len(answer_ids)} tokens. "
+                "Choose a span inside it."
+            )
+        self._pause(cancelled)
+        prompt = _prompt(question)
+        modalities = _modalities(prompt, len(answer_ids))
+        image = [p for p, modality in enumerate(modalities) if modality == "image"]
+        scores = self._scores(question, answer_ids, range(target.start, end), method, steering, modalities)
+        logprobs = self._logprobs(question, steering, answer_ids)[target.start : end]
+        value = float(sum(logprobs)) + (12.0 * (end - target.start) if method == "direct" else 0.0)
+        parts = np.stack(
+            [scores[:, :, [m == modality for m in modalities]].sum(axis=2) for modality in MODALITIES], axis=2
+        )
+        total = parts.sum(axis=2)
+        grid = self.grid(question)
+        mapped = grid is not None and method == "gradient"
+        heats = scores[:, :, image].reshape(N_LAYERS, D_MLP, ROWS, COLS) if mapped else None
+        order = sorted(np.ndindex(N_LAYERS, D_MLP), key=lambda n: (-abs(total[n]), n))[:top]
+        neurons = tuple(
+            NeuronScore(
+                layer, index, float(total[layer, index]),
+                tuple(float(part) for part in parts[layer, index]),  # type: ignore[arg-type]
+                None if heats is None else heats[layer, index],
+                float(np.round(np.abs(scores[layer, index]).max() * 10, 4)),
+            )
+            for layer, index in order
+        )  # fmt: skip
+        own = linear(evidence_share(total), QUANTILE)
+        concepts = sorted(
+            (self._concept_score(concept, total, heats, own) for concept in self._known.concepts),
+            key=lambda scored: (-scored.similarity, scored.concept),
+        )
+        gap = float(abs(parts.sum() - scores.sum()))
+        return Attribution(
+            method, Target(target.start, end), value, grid, None if heats is None else heats.sum(axis=(0, 1)),
+            neurons, tuple(concepts), total, parts.sum(axis=1), scores.sum(axis=1), modalities,
+            None if heats is None else np.tensordot(own, heats, axes=2).astype(np.float32), _shares(parts),
+            (Check("Σ by modality = Σ by position", gap < 1e-3, f"largest difference {gap:.1e}"),),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    @staticmethod
+    def _concept_score(concept: Concept, total: Floats, heats: Floats | None, own: Floats) -> ConceptScore:
+        heat = None if heats is None else np.tensordot(concept.memberships, heats, axes=2).astype(np.float32)
+        alike = float(similarities(concept.memberships.reshape(1, -1), own.ravel())[0])
+        return ConceptScore(concept.name, float((concept.memberships * total).sum()), heat, alike)
+
+    def _pause(self, cancelled: IsCancelled) -> None:
+        if cancelled():
+            raise Cancelled("Stopped before the next token.")
+        if self.delay:
+            time.sleep(self.delay)
+            if cancelled():
+                raise Cancelled("Stopped before the next token.")
+
+    def _verify(self, question: Question, steering: Steering, method: str) -> Floats:
+        """Refuse what cannot be answered; else each neuron's multiplier (n_layers, d_mlp)."""
+        if method not in METHODS:
+            raise _unknown("method", method, METHODS)
+        if len(question.text) > MAX_QUESTION:
+            raise PromptTooLong(
+                f"The question has {len(question.text)} characters; the model reads at most {MAX_QUESTION}. Shorten it."
+            )
+        self.grid(question)
+        if steering.positions not in POSITIONS:
+            raise _unknown("choice of positions", steering.positions, POSITIONS)
+        multipliers = np.ones((N_LAYERS, D_MLP), np.float32)
+        low, high = LAMBDA_RANGE
+        for turn in steering.concepts:
+            if turn.concept not in self._by_name:
+                raise _unknown("concept", turn.concept, self._by_name)
+            if not low <= turn.lam <= high:
+                raise RequestError(f"λ = {turn.lam:g} is outside {low:g} … {high:g}. Choose a λ inside the range.")
+            multipliers += turn.lam * _strongest(self._by_name[turn.concept].memberships)
+        for edit in steering.neurons:
+            if not (0 <= edit.layer < N_LAYERS and 0 <= edit.index < D_MLP):
+                raise UnknownName(
+                    f"There is no neuron {edit.neuron}: layers go from 0 to {N_LAYERS - 1}, indices to {D_MLP - 1}."
+                )
+            if edit.operation not in ("scale", "add", "set"):
+                raise _unknown("operation", edit.operation, ("scale", "add", "set"))
+            if not abs(edit.value) <= NEURON_VALUE_LIMIT:
+                raise RequestError(f"The value for {edit.neuron} is {edit.value}; at most {NEURON_VALUE_LIMIT:g} is.")
+            here = multipliers[edit.layer, edit.index]
+            turned = {"scale": here * edit.value, "add": here + edit.value, "set": edit.value}
+            multipliers[edit.layer, edit.index] = turned[edit.operation]
+        if steering.control is not None:
+            dealt = noise("control", steering.control).permutation(multipliers.size)
+            multipliers = multipliers.reshape(-1)[dealt].reshape(N_LAYERS, D_MLP)
+        return multipliers
+
+    def _strengths(self, question: Question, steering: Steering) -> dict[str, float]:
+        multipliers = self._verify(question, steering, "gradient")
+        if steering.positions == "image" and question.picture is None:
+            multipliers = np.ones_like(multipliers)
+        known = candidates(question.text)
+        drawn = noise("strength", _key(question)).permutation(np.linspace(0.5, 3, len(known)))
+        base = dict(zip(known, drawn, strict=True))
+        base[max(base, key=base.__getitem__)] = 5.0
+        for name in base:
+            memberships = self._by_name[name].memberships
+            base[name] += 6 * float((memberships * (multipliers - 1)).sum() / (memberships**2).sum())
+        return base
+
+    def _words(self, question: Question, steering: Steering) -> tuple[tuple[int, ...], float]:
+        """The answer's ids before any limit, and the lead of its strength."""
+        strengths = self._strengths(question, steering)
+        ranked = sorted(strengths, key=lambda name: (-strengths[name], name))
+        text = ranked[0]
+        if "describe" in question.text.casefold():
+            text = f"the picture shows a {ranked[0]} on the left and something else on the right of it"
+        return tokens_of(text), strengths[ranked[0]] - strengths[ranked[1]]
+
+    def _distribution(self, question: Question, steering: Steering, position: int) -> npt.NDArray[np.float64]:
+        """Log-probabilities over the vocabulary at one answer position."""
+        ids, lead = self._words(question, steering)
+        logits = noise("logits", _key(question), position).uniform(0, 2, len(VOCABULARY))
+        chosen = ids[position] if position < len(ids) else 1
+        logits[chosen] = 5.5 + float(np.clip(lead, 0, 4)) / 2
+        peak = logits.max()
+        return np.asarray(logits - peak - np.log(np.exp(logits - peak).sum()))
+
+    def _logprobs(self, question: Question, steering: Steering, ids: Sequence[int]) -> list[float]:
+        for i in ids:
+            if not 0 <= i < len(VOCABULARY):
+                raise RequestError(f"There is no token {i}: ids go from 0 to {len(VOCABULARY) - 1}.")
+        return [float(self._distribution(question, steering, p)[i]) for p, i in enumerate(ids)]
+
+    def _generate(
+        self, question: Question, steering: Steering, on_token: OnToken | None, cancelled: IsCancelled
+    ) -> Answer:
+        ids, _ = self._words(question, steering)
+        tokens: list[AnswerToken] = []
+        for position, chosen in enumerate(ids[: question.max_new_tokens]):
+            self._pause(cancelled)
+            logprobs = self._distribution(question, steering, position)
+            best = sorted(range(len(VOCABULARY)), key=lambda i: (-logprobs[i], i))[:5]
+            alternatives = tuple(Alternative(VOCABULARY[i], i, float(logprobs[i])) for i in best)
+            token = AnswerToken(VOCABULARY[chosen], chosen, float(logprobs[chosen]), alternatives)
+            tokens.append(token)
+            if on_token is not None:
+                on_token(token)
+        stopped = "length" if len(ids) > question.max_new_tokens else "end"
+        return Answer("".join(token.text for token in tokens).strip(), tuple(tokens), stopped, _prompt(question))
+
+    def _scores(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        span: range,
+        method: str,
+        steering: Steering,
+        modalities: Sequence[str],
+    ) -> Floats:
+        """Scores (n_layers, d_mlp, pos) of the span's tokens together; zero where a token cannot be influenced."""
+        first = len(modalities) - len(answer_ids) - 1
+        scores = np.zeros((N_LAYERS, D_MLP, len(modalities)), np.float64)
+        for k in span:
+            drawn = noise("scores", _key(question), k, answer_ids[k]).standard_normal(scores.shape) / 200
+            for name in CONCEPTS:  # the concept that a token names carries it
+                if answer_ids[k] in tokens_of(name):
+                    drawn += 0.04 / len(modalities) * self._by_name[name].memberships[:, :, None]
+            drawn[:, :, first + k + 1 :] = 0
+            if method == "direct":
+                drawn[:, :, : first + k] = 0
+            scores += drawn
+        if not steering.empty:
+            where = [_steers(steering.positions, m, p, first) for p, m in enumerate(modalities)]
+            scores[:, :, where] *= self._verify(question, steering, method)[:, :, None]
+        return scores.astype(np.float32)
+
+
+def _strongest(memberships: Floats) -> Floats:
+    """Only the MAX_SET members of highest membership, ties by (layer, index)."""
+    order = np.argsort(-memberships.reshape(-1), kind="stable")[:MAX_SET]
+    kept = np.zeros(memberships.size, np.float32)
+    kept[order] = memberships.reshape(-1)[order]
+    return kept.reshape(memberships.shape)
+
+
+def _steers(positions: str, modality: str, position: int, last_of_prompt: int) -> bool:
+    if positions == "answer":
+        return position >= last_of_prompt
+    if positions == "question":
+        return modality in ("question", "template")
+    return positions == "all" or modality == positions
+
+
+def _unknown(what: str, name: str, known: Sequence[str] | dict[str, str] | dict[str, Concept]) -> UnknownName:
+    near = get_close_matches(name, list(known), 3, 0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(known)[:12])}."
+    return UnknownName(f"There is no {what} “{name}”. {hint}")

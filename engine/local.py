@@ -1,0 +1,263 @@
+"""LocalEngine: the `Engine` protocol over one loaded model. One owner thread, one device.
+
+It keeps between calls only results that depend on content alone: the features of the last pictures. Steerings are data
+that live as long as the call that carries them.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from engine.attribution.direct import direct, from_captured
+from engine.attribution.gradient import gradient
+from engine.attribution.result import Scored, build
+from engine.concepts import library as libraries
+from engine.contract import (
+    METHODS,
+    PLAIN,
+    Answer,
+    Asked,
+    Attribution,
+    Cancelled,
+    Check,
+    EngineError,
+    Grid,
+    IsCancelled,
+    Library,
+    ModelInfo,
+    ModelRefused,
+    OnToken,
+    Question,
+    Steered,
+    Steering,
+    Target,
+    UnknownName,
+    never,
+)
+from engine.hooks import Captured, capture, intervene, require_finite
+from engine.interventions import NO_EDITS, Edits, compile_steering, near
+from engine.loading import BUILTIN, Loaded, load, processor_name, quiet
+from engine.prompts import Prompt, build_prompt
+from engine.running import FeatureCache, answer_ids, embed, forward, generate, with_answer
+from engine.selfcheck import self_check
+from engine.targets import resolve, token_logprobs
+
+
+def load_engine(model: str = BUILTIN, device: str | None = None) -> "LocalEngine":
+    """Load `builtin`, a folder or a hub name, check it, and make it ready. Raises ModelRefused with the reason."""
+    quiet()
+    return LocalEngine(load(model, device))
+
+
+def _builtin_library(loaded: Loaded) -> tuple[Library, tuple[Check, ...]]:
+    """The built-in model's concepts. A library of other weights is left out, and the self-check says so: memberships
+    of one model mean nothing in another, but its answers and neurons are still worth looking at."""
+    if not loaded.builtin:
+        return libraries.EMPTY, ()
+    name = "the concept library belongs to these weights"
+    try:
+        library = libraries.load(
+            libraries.BUILTIN_LIBRARY, loaded.revision, (loaded.anatomy.n_layers, loaded.anatomy.d_mlp)
+        )
+    except ModelRefused as refused:
+        return libraries.EMPTY, (Check(name, False, str(refused)),)
+    return library, (Check(name, True, f"{len(library.concepts)} concepts for revision {loaded.revision}"),)
+
+
+class LocalEngine:
+    """See `engine.contract.Engine` for what each method promises."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded: Loaded | None = loaded
+        self._thread: int | None = None
+        self._features = FeatureCache()
+        anatomy = loaded.anatomy
+        self._library, library_checks = _builtin_library(loaded)
+        parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
+        self._info = ModelInfo(
+            name=loaded.name,
+            revision=loaded.revision,
+            family=str(loaded.model.config.model_type),
+            device=str(loaded.device),
+            dtype=str(loaded.model.dtype).removeprefix("torch."),
+            n_layers=anatomy.n_layers,
+            d_model=anatomy.d_model,
+            d_mlp=anatomy.d_mlp,
+            n_parameters=parameters,
+            processor=processor_name(loaded),
+            builtin=loaded.builtin,
+            checks=(*self_check(loaded), *library_checks),
+        )
+        self._matrix = libraries.matrix(self._library, loaded.device)
+
+    @property
+    def loaded(self) -> Loaded:
+        """The model. Raises EngineError once the engine is closed."""
+        if self._loaded is None:
+            raise EngineError("This engine is closed.")
+        return self._loaded
+
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def library(self) -> Library:
+        return self._library
+
+    def grid(self, question: Question) -> Grid | None:
+        return build_prompt(self.loaded, question).grid
+
+    def ask(
+        self,
+        question: Question,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        top: int = 50,
+        on_token: OnToken | None = None,
+        on_answer: Callable[[Answer], None] | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Asked:
+        self._enter(method)
+        began = time.perf_counter()
+        prompt = build_prompt(self.loaded, question)
+        edits = self._edits(steering, prompt)
+        features = self._features.get(self.loaded, prompt)
+        seen = time.perf_counter()
+        keeping: AbstractContextManager[Captured | None] = (
+            capture(self.loaded.anatomy, last_only=True) if method == "direct" else nullcontext()
+        )
+        with intervene(self.loaded.anatomy, [edits]), keeping as captured:
+            answer = generate(self.loaded, prompt, features, question.max_new_tokens, on_token, cancelled)
+        if on_answer:
+            on_answer(answer)
+        answered = time.perf_counter()
+        ids = answer_ids(answer)
+        if captured is not None:
+            scored = from_captured(self.loaded, captured, prompt.length, ids, Target())
+        else:
+            scored = self._score(prompt, features, ids, Target(), method, edits, cancelled)
+        attribution = self._build(method, Target(), scored, prompt, len(ids), top)
+        done = time.perf_counter()
+        return Asked(
+            answer,
+            attribution,
+            {
+                "picture": 1000 * (seen - began),
+                "generate": 1000 * (answered - seen),
+                "attribute": 1000 * (done - answered),
+                "total": 1000 * (done - began),
+            },
+        )
+
+    def attribute(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        top: int = 50,
+        cancelled: IsCancelled = never,
+    ) -> Attribution:
+        self._enter(method)
+        prompt = build_prompt(self.loaded, question)
+        edits = self._edits(steering, prompt)
+        features = self._features.get(self.loaded, prompt)
+        scored = self._score(prompt, features, answer_ids, target, method, edits, cancelled)
+        return self._build(method, target, scored, prompt, len(answer_ids), top)
+
+    def steer(
+        self,
+        question: Question,
+        original_ids: Sequence[int],
+        steering: Steering,
+        on_token: OnToken | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Steered:
+        self._enter("gradient")
+        prompt = build_prompt(self.loaded, question)
+        edits = self._edits(steering, prompt)
+        features = self._features.get(self.loaded, prompt)
+        answer = self._generate(question, prompt, features, edits, on_token, cancelled)
+        return Steered(
+            answer,
+            self._logprobs(prompt, features, original_ids, edits),
+            self._logprobs(prompt, features, answer_ids(answer), NO_EDITS),
+            edits.n_neurons,
+        )
+
+    def generate_only(self, question: Question, steering: Steering = PLAIN) -> Answer:
+        """The (steered) answer and nothing else; for measurements."""
+        self._enter("gradient")
+        prompt = build_prompt(self.loaded, question)
+        features = self._features.get(self.loaded, prompt)
+        return self._generate(question, prompt, features, self._edits(steering, prompt), None, never)
+
+    def close(self) -> None:
+        self._features = FeatureCache()
+        self._loaded = None
+
+    def _enter(self, method: str) -> None:
+        if method not in METHODS:
+            raise UnknownName(f"There is no attribution method {method!r}. {near(method, METHODS)}")
+        here = threading.get_ident()
+        if self._thread is None:
+            self._thread = here
+        if self._thread != here:
+            raise EngineError("This engine is owned by another thread.")
+
+    def _edits(self, steering: Steering, prompt: Prompt) -> Edits:
+        anatomy = self.loaded.anatomy
+        return compile_steering(
+            steering, self._library, prompt.modality, anatomy.n_layers, anatomy.d_mlp, self.loaded.device
+        )
+
+    def _generate(
+        self,
+        question: Question,
+        prompt: Prompt,
+        features: torch.Tensor | None,
+        edits: Edits,
+        on_token: OnToken | None,
+        cancelled: IsCancelled,
+    ) -> Answer:
+        with intervene(self.loaded.anatomy, [edits]):
+            return generate(self.loaded, prompt, features, question.max_new_tokens, on_token, cancelled)
+
+    def _score(
+        self,
+        prompt: Prompt,
+        features: torch.Tensor | None,
+        ids: Sequence[int],
+        target: Target,
+        method: str,
+        edits: Edits,
+        cancelled: IsCancelled,
+    ) -> Scored:
+        if cancelled():
+            raise Cancelled("Stopped before attribution.")
+        embeddings = embed(self.loaded, with_answer(prompt, ids), features)
+        with intervene(self.loaded.anatomy, [edits]):
+            if method == "direct":
+                return direct(self.loaded, embeddings, prompt.length, ids, target)
+            return gradient(self.loaded, embeddings, ids, target)
+
+    def _build(
+        self, method: str, target: Target, scored: Scored, prompt: Prompt, n_answer: int, top: int
+    ) -> Attribution:
+        modality = (*prompt.modality, *["answer"] * n_answer)
+        return build(method, Target(*resolve(target, n_answer)), scored, modality, prompt.grid, self._matrix, top)
+
+    @torch.no_grad()
+    def _logprobs(
+        self, prompt: Prompt, features: torch.Tensor | None, ids: Sequence[int], edits: Edits
+    ) -> tuple[float, ...]:
+        if not ids:
+            return ()
+        embeddings = embed(self.loaded, with_answer(prompt, ids), features)
+        with intervene(self.loaded.anatomy, [edits]):
+            logits = forward(self.loaded, embeddings, len(ids) + 1)[0]
+        require_finite(logits, "the logits of the teacher-forced answer")
+        return tuple(token_logprobs(logits[:-1], ids).tolist())

@@ -1,0 +1,81 @@
+// Figures come as JSON beside their place. Plotly (1.5 MB) is fetched when the first of them comes into view.
+import { onChange } from "./page.js";
+
+let plotly = null;
+const drawn = new WeakMap();
+
+function load() {
+  plotly ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = new URL("../vendor/plotly-cartesian-4.1.1.min.js", import.meta.url);
+    script.addEventListener("load", () => resolve(window.Plotly));
+    script.addEventListener("error", reject);
+    document.head.append(script);
+  });
+  return plotly;
+}
+
+/** Colours of the present theme, resolved by the browser to a form that Plotly reads. */
+function colours() {
+  const probe = document.createElement("span");
+  document.body.append(probe);
+  const found = {};
+  for (const name of ["ink", "soft", "line", "well", "card", "for", "against", "gold"]) {
+    probe.style.color = `var(--${name})`;
+    found[name] = getComputedStyle(probe).color;
+  }
+  probe.remove();
+  return found;
+}
+
+function themed(figure, colour, font) {
+  const data = figure.data.map((trace) => {
+    if (trace.type !== "heatmap") return { ...trace, marker: { ...trace.marker, color: colour.gold } };
+    const colorscale = [[0, colour.against], [0.5, colour.well], [1, colour.for]];
+    // Hairlines between cells help few positions and would hide many.
+    const xgap = trace.z[0]?.length > 60 ? 0 : 1;
+    return { ...trace, colorscale, xgap, ygap: 1, showscale: false, hoverongaps: false };
+  });
+  const axis = (given) => ({ ...given, gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, fixedrange: true });
+  const layout = {
+    ...figure.layout,
+    autosize: true,
+    margin: { l: 44, r: 4, t: 6, b: 32, ...figure.layout.margin },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { ...figure.layout.font, family: font, size: 11, color: colour.soft },
+    hoverlabel: { bgcolor: colour.card, bordercolor: colour.line, font: { family: font, color: colour.ink } },
+    xaxis: { ...axis(figure.layout.xaxis), showgrid: false },
+    yaxis: axis(figure.layout.yaxis),
+  };
+  delete layout.width;
+  delete layout.height;
+  return { data, layout };
+}
+
+async function draw(place) {
+  const text = document.getElementById(place.dataset.figure)?.textContent;
+  const key = `${text}${document.documentElement.dataset.theme}${matchMedia("(prefers-color-scheme: dark)").matches}`;
+  if (!text || drawn.get(place) === key) return;
+  drawn.set(place, key);
+  const Plotly = await load();
+  const { data, layout } = themed(JSON.parse(text), colours(), getComputedStyle(document.body).fontFamily);
+  place.classList.add("drawn");
+  await Plotly.react(place, data, layout, { displayModeBar: false, responsive: true });
+}
+
+const watch = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+});
+
+function refresh() {
+  for (const place of document.querySelectorAll("[data-figure]")) {
+    // Observing again reports the present state, so that a figure whose numbers changed is drawn anew if in view.
+    watch.unobserve(place);
+    watch.observe(place);
+  }
+}
+
+onChange(refresh);
+document.addEventListener("sfumato:theme", refresh);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);

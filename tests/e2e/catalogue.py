@@ -1,0 +1,108 @@
+"""Every template with contexts that show its states: PAGES by template, FRAGMENTS by template with the root's id."""
+
+from app import contexts as c
+from tests.e2e.factories import (
+    LONG,
+    LONG_STEERED,
+    RUN_LINES,
+    STATE,
+    answer,
+    ask_form,
+    ask_page,
+    concept_page,
+    concepts_page,
+    error_page,
+    model_page,
+    neurons,
+    picture,
+    picture_uri,
+    run_page,
+    shell,
+    status,
+    steer,
+    steered,
+    waiting_run_page,
+    where,
+)
+
+PAGES = {
+    "ask/index.html": (
+        ask_page(),
+        ask_page(
+            samples=(),
+            recent=(),
+            form=ask_form(
+                error="The file is empty.", question="<b>what?</b>", picture_hash="ab", picture_src=picture_uri()
+            ),
+        ),
+    ),
+    "runs/index.html": (
+        c.RunsPage(shell(title="Runs", active="runs"), RUN_LINES, "/runs?before=9", ""),
+        c.RunsPage(shell(title="Runs", active="runs"), (), "", ""),
+    ),
+    "runs/show.html": (
+        run_page(),
+        waiting_run_page(),
+        run_page(
+            builtin_note="The built-in model only knows its own small world.",
+            parent=STATE,
+            steered=steered(**LONG_STEERED, live=True, control="", duration=""),
+        ),
+        run_page(
+            answer=answer(tokens=LONG),
+            picture=picture(src="", cells=()),
+            status=status(state="failed", error="Out of memory.", remedy="Use a smaller picture.", again=STATE),
+        ),
+    ),
+    "concepts/index.html": (
+        concepts_page(),
+        concepts_page(concepts=(), query="zebre", empty="No concept is called “zebre”. Near: zebra."),
+    ),
+    "concepts/show.html": (concept_page(), concept_page(members=(), figures=(), recipe=())),
+    "model/show.html": (model_page(), model_page(checks=(), builtin=False, holds=False)),
+    "error.html": (error_page(), error_page(status=404, href="", remedy="")),
+    "_error.html": (error_page(),),
+}
+FRAGMENTS = {
+    "runs/_status.html": (
+        "status",
+        (status(), status(state="queued", live=True, queue_position=2, cancel=STATE, notes=("a note",))),
+    ),
+    "runs/_answer.html": (
+        "answer",
+        (
+            answer(),
+            answer(streaming=True, tokens=()),
+            answer(tokens=(), text=""),
+            answer(stopped_by_length=True, whole=""),
+        ),
+    ),
+    "runs/_picture.html": (
+        "picture",
+        (picture(), picture(waiting=True), picture(src=""), picture(notes=("frame 1 of 3",))),
+    ),
+    "runs/_neurons.html": (
+        "neurons",
+        (neurons(), neurons(waiting=True), neurons(rows=(), empty="No neuron matches."), neurons(more=STATE)),
+    ),
+    "runs/_steer.html": (
+        "steer",
+        (
+            steer(),
+            steer(waiting=True),
+            steer(concepts=(), empty="No concept is known for this model."),
+            steer(add_error="No such concept.", reset=""),
+        ),
+    ),
+    "runs/_steered.html": (
+        "steered",
+        (
+            steered(),
+            steered(present=False),
+            steered(live=True, control=""),
+            steered(error="It failed.", remedy="Retry."),
+            steered(same_answer=True, control_same=False),
+        ),
+    ),
+    "runs/_where.html": ("where", (where(), where(waiting=True), where(figure={}, rows=()))),
+}
