@@ -1,6 +1,8 @@
-"""`sfumato serve` and `sfumato ask`: the same main job with and without a browser.
+"""`sfumato serve` and `sfumato ask`: the same main job with and without a browser. `sfumato check`: does it hold for a
+model?
 
-Errors are one sentence on stderr and exit status 2. `--model fake` runs the engine without a model (for development).
+Errors are one sentence on stderr and exit status 2; a check that does not hold is exit status 1. `--model fake`
+runs the engine without a model (for development).
 """
 
 import argparse
@@ -25,6 +27,7 @@ from engine.contract import (
     Engine,
     EngineError,
     Floats,
+    ModelRefused,
     Question,
     RequestError,
     Steered,
@@ -74,6 +77,10 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--model", help="builtin, a folder, or the name of a model on a hub")
     ask.add_argument("--json", action="store_true", help="print one JSON object")
     ask.set_defaults(run=_ask)
+    check = commands.add_parser("check", help="run a model's self-check; exit status 0 only if every check holds")
+    check.add_argument("model", metavar="MODEL_OR_FOLDER", help="builtin, a folder, or the name of a model on a hub")
+    check.add_argument("--json", action="store_true", help="print one JSON object")
+    check.set_defaults(run=_check)
     return parser
 
 
@@ -152,6 +159,26 @@ def _ask(options: argparse.Namespace) -> int:
         return _answer(engine, question, steering, options)
     finally:
         engine.close()
+
+
+def _check(options: argparse.Namespace) -> int:
+    from app.main import check_model
+
+    told: dict[str, Any] = {"model": options.model, "holds": False, "checks": []}
+    try:
+        info = check_model(_settings(options))
+    except ModelRefused as error:
+        told["refused"] = str(error)
+    else:
+        checks = [{"name": check.name, "holds": check.holds, "detail": check.detail} for check in info.checks]
+        told |= {"holds": info.holds, "family": info.family, "revision": info.revision, "checks": checks}
+    if options.json:
+        print(json.dumps(told, ensure_ascii=False, allow_nan=False))
+    else:
+        print("\n".join(f"{'✓' if c['holds'] else '✗'} {c['name']}: {c['detail']}" for c in told["checks"]))
+        reason = told.get("refused") or next((c["name"] for c in told["checks"] if not c["holds"]), None)
+        print(f"{options.model}: {'every check holds' if reason is None else f'refused: {reason}'}")
+    return 0 if told["holds"] else 1
 
 
 def _answer(engine: Engine, question: Question, steering: Steering, options: argparse.Namespace) -> int:

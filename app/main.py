@@ -19,7 +19,7 @@ from app.routes import ask, attributions, concepts, events, exports, models, pic
 from app.services import Services
 from app.settings import Settings
 from app.worker import EngineFactory, Worker
-from engine.contract import Engine
+from engine.contract import Engine, ModelInfo
 
 
 def load_engine(settings: Settings) -> Engine:
@@ -32,6 +32,16 @@ def load_engine(settings: Settings) -> Engine:
 
     loaded: Engine = load_local(settings.model)
     return loaded
+
+
+def check_model(settings: Settings) -> ModelInfo:
+    """The model that the settings name with every check of its self-check, held or not."""
+    if settings.model == "fake":
+        return load_engine(settings).info()
+    from engine.local import check_model as check_local
+
+    checked: ModelInfo = check_local(settings.model)
+    return checked
 
 
 def create_app(settings: Settings | None = None, engine_factory: EngineFactory | None = None) -> FastAPI:

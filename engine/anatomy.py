@@ -1,27 +1,37 @@
 """Where everything is in a decoder, found by structure and not by a model's name.
 
 1. The unembedding is the model's output embedding; its input width is d_model.
-2. The decoder's blocks are the ModuleList whose every block holds exactly one *down projection*: a linear map to
-   d_model, outside the attention, from a width that no attention projection has. Its input is `a_l`, the neurons'
-   activations (METHODS.md §0): the true product in gated MLPs.
+2. The decoder's blocks are the ModuleList whose every block holds exactly one *down projection* (a linear map to
+   d_model outside the attention), beside the input embedding: that tells the decoder from towers and Q-Formers. Its
+   input is `a_l`, the neurons' activations (METHODS.md §0): the true product in gated MLPs.
 3. The decoder is the parent of that list; the final norm is its one other child with a weight of d_model entries.
-4. Image positions carry the configuration's image token.
+4. Two tokens are run through the decoder once: a norm of the block that receives the very tensor which the MLP (or the
+   attention) returned stands between it and the residual stream (a *post-norm*).
+5. Image positions carry the configuration's image token. Soft cap and scaling of the logits are the configuration's.
 """
 
 import dataclasses
+import inspect
 from typing import Any
 
 import torch
 from torch import nn
 
 from engine.contract import ModelRefused
+from engine.hooks import Flow, trace
 
 
 @dataclasses.dataclass(frozen=True)
 class Anatomy:
-    """Handles into a loaded model; the modules are the model's own. `downs[l]` is layer l's down projection,
-    `mlps[l]` the MLP that holds it, `attentions[l]` the attention (None where it was not recognised)."""
+    """Handles into a loaded model; the modules are the model's own. `runner` gives logits for ids or embeddings: the
+    model itself, or the language model inside a frame that cannot be run without a picture. `downs[l]` is layer l's
+    down projection, `mlps[l]` the MLP that holds it (the down projection itself where the block holds it directly),
+    `attentions[l]` the attention (None where it was not recognised), `mlp_norms[l]` and `attention_norms[l]` their
+    post-norms or None. `flat`: the blocks flatten rows and positions into one axis before their MLP. The model's logit
+    is soft_cap · tanh(z / soft_cap) with z = logit_scale × (unembedding of the final norm), or z itself without a cap.
+    `stateful`: modules that keep rotary offsets of the last picture between calls."""
 
+    runner: Any
     decoder: nn.Module
     layers: tuple[nn.Module, ...]
     mlps: tuple[nn.Module, ...]
@@ -34,6 +44,12 @@ class Anatomy:
     d_mlp: int
     image_token_id: int | None
     max_positions: int
+    mlp_norms: tuple[nn.Module | None, ...] = ()
+    attention_norms: tuple[nn.Module | None, ...] = ()
+    flat: bool = False
+    soft_cap: float | None = None
+    logit_scale: float = 1.0
+    stateful: tuple[nn.Module, ...] = ()
 
     @property
     def n_layers(self) -> int:
@@ -76,13 +92,17 @@ def find_anatomy(model: Any) -> Anatomy:
     unembedding = model.get_output_embeddings()
     if not isinstance(unembedding, nn.Linear):
         raise ModelRefused("The model has no linear unembedding, so no token's logit can be explained.")
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ModelRefused("The model is an encoder with a decoder; only models that decode alone are explained.")
     d_model = unembedding.in_features
+    embedding = model.get_input_embeddings()
     candidates = []
     for name, module in model.named_modules():
         if not isinstance(module, nn.ModuleList) or len(module) == 0:
             continue
         downs = [_down_projection(block, d_model) for block in module]
-        if all(down is not None for down in downs) and "vision" not in name.lower():
+        holder = model.get_submodule(name.rpartition(".")[0])
+        if all(down is not None for down in downs) and any(child is embedding for child in holder.children()):
             candidates.append((name, module, [down for down in downs if down is not None]))
     if len(candidates) != 1:
         names = ", ".join(name for name, _, _ in candidates) or "none"
@@ -94,22 +114,74 @@ def find_anatomy(model: Any) -> Anatomy:
         raise ModelRefused(f"All layers must have one MLP width; found {sorted(widths)}.")
     text = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
     image_token = getattr(model.config, "image_token_id", None)
+    if image_token is None:
+        image_token = getattr(model.config, "image_token_index", None)
+    attentions = tuple(_attention(block) for block in blocks)
+    mlps = tuple(
+        block.get_submodule(path) if (path := name.rpartition(".")[0]) else down
+        for block, (name, down, _) in zip(blocks, found, strict=True)
+    )
+    flow = _flow(decoder, blocks, mlps, attentions, [down for _, down, _ in found], d_model)
     return Anatomy(
+        runner=_runner(model),
         decoder=decoder,
         layers=tuple(blocks),
-        mlps=tuple(
-            block.get_submodule(name.rpartition(".")[0]) for block, (name, _, _) in zip(blocks, found, strict=True)
-        ),
+        mlps=mlps,
         downs=tuple(module for _, module, _ in found),
-        attentions=tuple(_attention(block) for block in blocks),
+        attentions=attentions,
         final_norm=_final_norm(decoder, d_model),
         unembedding=unembedding,
-        embedding=model.get_input_embeddings(),
+        embedding=embedding,
         d_model=d_model,
         d_mlp=widths.pop(),
         image_token_id=int(image_token) if image_token is not None else None,
         max_positions=int(getattr(text, "max_position_embeddings", 0) or 1 << 30),
+        mlp_norms=flow.mlp_norms,
+        attention_norms=flow.attention_norms,
+        flat=flow.flat,
+        soft_cap=getattr(text, "final_logit_softcapping", None),
+        logit_scale=_logit_scale(text),
+        stateful=tuple(module for module in model.modules() if hasattr(module, "rope_deltas")),
     )
+
+
+def _runner(model: Any) -> Any:
+    pixels = inspect.signature(inspect.unwrap(model.forward)).parameters.get("pixel_values")
+    if pixels is None or pixels.default is not inspect.Parameter.empty:
+        return model
+    return model.language_model
+
+
+def _logit_scale(text: Any) -> float:
+    """What the configuration multiplies logits with: some write the factor, others its inverse."""
+    scaling = getattr(text, "logits_scaling", None)
+    return 1.0 / float(scaling) if scaling else float(getattr(text, "logit_scale", None) or 1.0)
+
+
+def _norms(block: nn.Module, d_model: int) -> list[nn.Module]:
+    """The block's children with a weight of d_model entries."""
+    return [child for child in block.children() if getattr(getattr(child, "weight", None), "shape", None) == (d_model,)]
+
+
+def _flow(
+    decoder: nn.Module,
+    blocks: nn.ModuleList,
+    mlps: tuple[nn.Module, ...],
+    attentions: tuple[nn.Module | None, ...],
+    downs: list[nn.Module],
+    d_model: int,
+) -> Flow:
+    """Post-norms and axes, from one pass over two positions."""
+    norms = [_norms(block, d_model) for block in blocks]
+    weight = downs[0].weight
+    assert isinstance(weight, torch.Tensor)
+    states = torch.linspace(-1, 1, 2 * d_model, device=weight.device, dtype=weight.dtype).reshape(1, 2, d_model)
+    try:
+        with torch.no_grad(), trace(mlps, attentions, norms, downs) as flow:
+            decoder(inputs_embeds=states, use_cache=False)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ModelRefused(f"The decoder cannot be run over two positions alone: {error}") from error
+    return flow
 
 
 def _attention(block: nn.Module) -> nn.Module | None:
@@ -131,16 +203,20 @@ def _final_norm(decoder: nn.Module, d_model: int) -> nn.Module:
 def norm_map(norm: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """The final norm as a linear map with its scale held fixed at `hidden` (rows, d_model).
 
-    Returns γ/ρ (rows, d_model; float32) and whether the norm also takes the mean away (LayerNorm). The gain γ is
-    read off by applying the norm to ones (RMS norms; a gain stored as 1 + w comes out right) — not by its name.
+    Returns γ/ρ (rows, d_model; float32) and whether the norm also takes the mean away (LayerNorm). Both are read off
+    by applying the norm to +1, −1, +1, … (mean 0, variance 1) and to the same raised by 1 — not by the norm's name: a
+    gain stored as 1 + w comes out right, and a bias cancels.
     """
     rows = hidden.float()
     eps = float(getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", 0.0) or 0.0)
-    if isinstance(norm, nn.LayerNorm):
-        rho = (rows.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
-        return norm.weight.float() / rho, True
     with torch.no_grad():
-        ones = torch.ones(1, rows.shape[-1], dtype=hidden.dtype, device=hidden.device)
-        gain = norm(ones).float() * (1 + eps) ** 0.5
-    rho = (rows.pow(2).mean(-1, keepdim=True) + eps).sqrt()
-    return gain / rho, False
+        signs = torch.ones(1, rows.shape[-1], dtype=hidden.dtype, device=hidden.device)
+        signs[:, 1::2] = -1
+        up, down, raised = (norm(probe).float() for probe in (signs, -signs, signs + 1))
+        gain = (up - down) / 2 * signs.float() * (1 + eps) ** 0.5
+        centred = bool((up - raised).abs().max() < 0.1 * (up - down).abs().max())
+    if centred:
+        rho = (rows.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
+    else:
+        rho = (rows.pow(2).mean(-1, keepdim=True) + eps).sqrt()
+    return gain / rho, centred

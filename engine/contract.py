@@ -1,6 +1,7 @@
 """What the rest of Sfumato may know of an engine: errors, data and the `Engine` protocol. Torch-free.
 
-Errors are in `engine.errors`; every one carries a sentence for a person: limit, value, remedy.
+The errors are those of `engine.errors`, the methods and measures those of `engine.measures`, steerings those of
+`engine.turns`: all are given on here.
 
 Axis names in shapes: rows, cols = the patch grid; n_layers, d_mlp = the decoder's MLPs; pos = absolute positions.
 A neuron is written ``text.LAYER.INDEX`` (both from 0). All scores are float32 numpy arrays or Python floats.
@@ -13,38 +14,56 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import BadTarget as BadTarget
-from engine.errors import Cancelled as Cancelled
-from engine.errors import EngineError as EngineError
-from engine.errors import ModelRefused as ModelRefused
-from engine.errors import NonFinite as NonFinite
-from engine.errors import PictureTooSmall as PictureTooSmall
-from engine.errors import PromptTooLong as PromptTooLong
-from engine.errors import RequestError as RequestError
-from engine.errors import UnknownName as UnknownName
+from engine.errors import (
+    BadTarget,
+    Cancelled,
+    EngineError,
+    ModelRefused,
+    NonFinite,
+    PictureTooSmall,
+    PromptTooLong,
+    RequestError,
+    UnknownName,
+)
+from engine.measures import (
+    APART,
+    MAPPED,
+    METHODS,
+    QUANTITIES,
+    UNITS,
+    Apart,
+    Faithfulness,
+    NoiseBand,
+    OnProgress,
+    Variant,
+    unit,
+)
+from engine.turns import (
+    LAMBDA_RANGE,
+    MAX_SET,
+    NEURON_VALUE_LIMIT,
+    PLAIN,
+    POSITIONS,
+    ConceptTurn,
+    NeuronTurn,
+    Steering,
+)
+
+__all__ = [
+    "APART", "LAMBDA_RANGE", "MAPPED", "MAX_SET", "METHODS", "MODALITIES", "NEURON_VALUE_LIMIT", "PLAIN",
+    "POSITIONS", "QUANTITIES", "UNITS", "Alternative", "Answer", "AnswerToken", "Apart", "Asked", "Attribution",
+    "BadTarget", "Cancelled", "Check", "Concept", "ConceptScore", "ConceptTurn", "Engine", "EngineError",
+    "Faithfulness", "Floats", "Grid", "IsCancelled", "Library", "ModelInfo", "ModelRefused", "NeuronScore",
+    "NeuronTurn", "NoiseBand", "NonFinite", "OnProgress", "OnToken", "PictureTooSmall", "Pixels", "PromptToken",
+    "PromptTooLong", "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant", "never",
+    "unit",
+]  # fmt: skip
 
 Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
 
-METHODS: dict[str, str] = {
-    "gradient": "activation × ⟨write vector, gradient of the target⟩, summed over all positions",
-    "direct": "what the neuron writes straight into the logits at the positions that predict the answer",
-}
-"""Attribution methods by name, each with its one-line definition (METHODS.md §1)."""
-
 MODALITIES = ("image", "question", "template", "answer")
 """Every position belongs to exactly one of these; `template` holds BOS, role marks and other special tokens."""
-
-POSITIONS = ("all", "image", "question", "answer")
-"""Where a steering acts. `question` includes the template positions of the prompt; `answer` is every position from
-the prompt's last one on (the one that predicts the first answer token) — so that `answer` reaches each prediction."""
-
-LAMBDA_RANGE = (-2.0, 4.0)
-NEURON_VALUE_LIMIT = 1e4
-"""A single neuron is scaled, shifted or set by at most this; far beyond, a norm overflows and every logit turns 0."""
-
-MAX_SET = 300
-"""A concept steers through at most this many neurons: its members of highest membership (ties by layer, index)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,47 +122,6 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ConceptTurn:
-    """Multiply each member n of a concept by (1 + λ μ(n)) (METHODS.md §3). λ in LAMBDA_RANGE; 0 leaves alone."""
-
-    concept: str
-    lam: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NeuronTurn:
-    """Edit one neuron's activation: `scale` multiplies by value, `add` adds it, `set` replaces by it."""
-
-    layer: int
-    index: int
-    operation: str
-    value: float
-
-    @property
-    def neuron(self) -> str:
-        return f"text.{self.layer}.{self.index}"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Steering:
-    """An intervention as data. Concepts' λ add up per neuron before multiplying; single neurons are edited after.
-    `control`, if set, is a seed: the same edits are dealt to random other neurons of the same layers (the control)."""
-
-    concepts: tuple[ConceptTurn, ...] = ()
-    neurons: tuple[NeuronTurn, ...] = ()
-    positions: str = "all"
-    control: int | None = None
-
-    @property
-    def empty(self) -> bool:
-        return all(turn.lam == 0 for turn in self.concepts) and not self.neurons
-
-
-PLAIN = Steering()
-"""No intervention."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Alternative:
     text: str
     id: int
@@ -184,11 +162,19 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """The scalar to explain: the summed log-probability of answer tokens start:end (end exclusive; None = to the
-    last). `direct` explains the summed logits of the same span (its definition)."""
+    """The scalar to explain: the sum, over some tokens, of `quantity` (one of QUANTITIES). The tokens are start:end of
+    the answer (end exclusive; None = to the last); with `text` they are that text's instead, which need not be what the
+    model said: it is put (teacher-forced, exactly as written, leading space and all) after the answer's first `start`
+    tokens. `against`: a contrast; the same sum for that text, put at the same place, is subtracted. `leave_out`: kinds
+    of APART whose positions are left out of all sums of scores. `direct`, `pan` and `logprob_increase` explain the
+    quantity of their definition."""
 
     start: int = 0
     end: int | None = None
+    text: str | None = None
+    against: str | None = None
+    quantity: str = "logprob"
+    leave_out: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -232,12 +218,14 @@ class Attribution:
     """Which neurons carried a target (`target.end` is resolved, never None), of `value` nats (logit for `direct`).
     `layer_sums` (n_layers, len(MODALITIES)). `positions` (n_layers, pos) = per-layer sums at each absolute position
     of prompt + answer. `heat` (rows, cols) = all neurons together on the patches; None without a picture, and for
-    methods that score only the positions that predict the answer (`direct`): they have no heat map at all.
+    methods that score only the positions that predict the answer (all but MAPPED): they have no heat map at all.
     `neurons`: the `top` of largest |score|, ordered by score's magnitude, ties by (layer, index).
     `concepts`: all of the library, by falling similarity, ties by name. `scores` (n_layers, d_mlp): every neuron's.
     `evidence_heat` (rows, cols) = Σ_n μ(n) s_n(p) on the patches, μ = the target's own fuzzy set: where the neurons
     that carried it found it. `modality_shares`: Σ_n |its part| per modality, as shares that add up to 1.
-    `checks`: identities verified on this very result, in words."""
+    `checks`: identities verified on this very result, in words. `explained`: the ids whose quantity was summed, and
+    `explained_against` those of a contrast's other side, whose sequence may be longer: `positions` are as many as the
+    longer one's, absolute on both. `apart`: special and high-norm positions, and whether they were left out."""
 
     method: str
     target: Target
@@ -253,6 +241,9 @@ class Attribution:
     evidence_heat: Floats | None
     modality_shares: tuple[float, float, float, float]
     checks: tuple[Check, ...] = ()
+    explained: tuple[int, ...] = ()
+    explained_against: tuple[int, ...] = ()
+    apart: tuple[Apart, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -359,6 +350,29 @@ class Engine(Protocol):
         cancelled: IsCancelled = never,
     ) -> Steered:
         """Generate under `steering` and score both answers under both models. `original_ids`: the baseline's."""
+        ...
+
+    def variants(self, question: Question, text: str, before: Sequence[int] = ()) -> tuple[Variant, ...]:
+        """Ways to write `text` after the prompt and the answer tokens `before`: with and without a leading space, as
+        written, in small letters, capitalised; each once, most probable first. Raises BadTarget for an empty text."""
+        ...
+
+    def faithfulness(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        on_progress: OnProgress | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Faithfulness:
+        """Measure by ablation whether the method's ranking names the neurons that matter. `on_progress(done, all)`
+        counts ablated runs, from the start; cancelled between batches."""
+        ...
+
+    def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
+        """Which of `gradient`'s first 20 neurons change place in bfloat16, and in a batch of two."""
         ...
 
     def close(self) -> None:

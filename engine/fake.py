@@ -14,10 +14,9 @@ Everything is a pure function of what is asked (no clock, no state), by five rul
 5. `delay` seconds pass before each token and before an attribution; `cancelled` is asked before and after each.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -25,28 +24,31 @@ import numpy.typing as npt
 from engine.concepts.fuzzy import evidence_share, linear, similarities
 from engine.contract import (
     LAMBDA_RANGE,
-    MAX_SET,
+    MAPPED,
     METHODS,
     MODALITIES,
     NEURON_VALUE_LIMIT,
     PLAIN,
     POSITIONS,
+    UNITS,
     Alternative,
     Answer,
     AnswerToken,
     Asked,
     Attribution,
-    BadTarget,
     Cancelled,
     Check,
     Concept,
     ConceptScore,
+    Faithfulness,
     Floats,
     Grid,
     IsCancelled,
     Library,
     ModelInfo,
     NeuronScore,
+    NoiseBand,
+    OnProgress,
     OnToken,
     PictureTooSmall,
     PromptToken,
@@ -57,41 +59,43 @@ from engine.contract import (
     Steering,
     Target,
     UnknownName,
+    Variant,
     never,
 )
-from engine.fake_world import COLS, CONCEPTS, D_MLP, N_LAYERS, ROWS, VOCABULARY, candidates, library, noise, tokens_of
+from engine.fake_measures import (
+    READING,
+    by_method,
+    encode,
+    faithfulness_of,
+    noise_bands_of,
+    padded,
+    set_apart,
+    shares,
+)  # fmt: skip
+from engine.fake_world import (
+    COLS,
+    CONCEPTS,
+    D_MLP,
+    N_LAYERS,
+    ROWS,
+    VOCABULARY,
+    candidates,
+    key_of,
+    library,
+    modalities_of,
+    noise,
+    prompt_of,
+    steers,
+    strongest,
+    tokens_of,
+    unknown,
+)  # fmt: skip
+from engine.sides import Part, parts_of, resolve, ways_to_write
 
 MIN_SIDE = 2
 MAX_QUESTION = 2000
 REVISION = "fake-1"
 QUANTILE = 0.9
-
-
-def _key(question: Question) -> str:
-    """What the answer depends on: the question's words and the pixels."""
-    digest = hashlib.sha256(question.text.strip().encode())
-    if question.picture is not None:
-        digest.update(repr(question.picture.shape).encode() + question.picture.tobytes())
-    return digest.hexdigest()
-
-
-def _prompt(question: Question) -> tuple[PromptToken, ...]:
-    picture = [] if question.picture is None else [PromptToken("<image>", 3, "image", ROWS * COLS)]
-    words = [PromptToken(f" {word}", 1000 + len(word), "question") for word in question.text.split()]
-    return (PromptToken("<s>", 0, "template"), PromptToken("USER:", 2, "template"), *picture, *words,
-            PromptToken("ASSISTANT:", 4, "template"))  # fmt: skip
-
-
-def _modalities(prompt: Sequence[PromptToken], n_answer: int) -> tuple[str, ...]:
-    """The modality of each absolute position of prompt + answer."""
-    return (*(token.modality for token in prompt for _ in range(token.count)), *("answer",) * n_answer)
-
-
-def _shares(parts: Floats) -> tuple[float, float, float, float]:
-    """Σ |part| per modality of (n_layers, d_mlp, modalities), as shares."""
-    magnitude = np.abs(parts).sum(axis=(0, 1), dtype=np.float64)
-    image, question, template, answer = (magnitude / max(magnitude.sum(), 1e-300)).tolist()
-    return image, question, template, answer
 
 
 class FakeEngine:
@@ -174,25 +178,25 @@ class FakeEngine:
         cancelled: IsCancelled = never,
     ) -> Attribution:
         self._verify(question, steering, method)
-        end = len(answer_ids) if target.end is None else target.end
-        if not 0 <= target.start < end <= len(answer_ids):
-            raise BadTarget(
-                f"Tokens {target.start} to {end} are not a span of this answer, which has {len(answer_ids)} tokens. "
-                "Choose a span inside it."
-            )
+        sides = parts_of(target, answer_ids, encode)
+        if any(part.target.quantity == "logit" for part in sides) and method == "logprob_increase":
+            raise RequestError("logprob_increase explains log-probabilities; choose another method to explain logits.")
         self._pause(cancelled)
-        prompt = _prompt(question)
-        modalities = _modalities(prompt, len(answer_ids))
+        asked = prompt_of(question)
+        modalities = modalities_of(asked, max(len(part.ids) for part in sides))
         image = [p for p, modality in enumerate(modalities) if modality == "image"]
-        scores = self._scores(question, answer_ids, range(target.start, end), method, steering, modalities)
-        logprobs = self._logprobs(question, steering, answer_ids)[target.start : end]
-        value = float(sum(logprobs)) + (12.0 * (end - target.start) if method == "direct" else 0.0)
+        scores, value = np.zeros((N_LAYERS, D_MLP, len(modalities)), np.float32), 0.0
+        for part in sides:
+            mine, worth = self._side(question, part, method, steering, asked)
+            scores += part.sign * padded(mine, len(modalities))
+            value += part.sign * worth
+        scores, apart = set_apart(scores, modalities, target.leave_out)
         parts = np.stack(
             [scores[:, :, [m == modality for m in modalities]].sum(axis=2) for modality in MODALITIES], axis=2
         )
         total = parts.sum(axis=2)
         grid = self.grid(question)
-        mapped = grid is not None and method == "gradient"
+        mapped = grid is not None and method in MAPPED
         heats = scores[:, :, image].reshape(N_LAYERS, D_MLP, ROWS, COLS) if mapped else None
         order = sorted(np.ndindex(N_LAYERS, D_MLP), key=lambda n: (-abs(total[n]), n))[:top]
         neurons = tuple(
@@ -211,14 +215,47 @@ class FakeEngine:
         )
         gap = float(abs(parts.sum() - scores.sum()))
         return Attribution(
-            method, Target(target.start, end), value, grid, None if heats is None else heats.sum(axis=(0, 1)),
-            neurons, tuple(concepts), total, parts.sum(axis=1), scores.sum(axis=1), modalities,
-            None if heats is None else np.tensordot(own, heats, axes=2).astype(np.float32), _shares(parts),
+            method, replace(target, start=sides[0].target.start, end=sides[0].target.end), value, grid,
+            None if heats is None else heats.sum(axis=(0, 1)), neurons, tuple(concepts), total, parts.sum(axis=1),
+            scores.sum(axis=1), modalities,
+            None if heats is None else np.tensordot(own, heats, axes=2).astype(np.float32), shares(parts),
             (Check("Σ by modality = Σ by position", gap < 1e-3, f"largest difference {gap:.1e}"),),
+            sides[0].explained, sides[1].explained if len(sides) > 1 else (), apart,
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Nothing to free."""
+    def variants(self, question: Question, text: str, before: Sequence[int] = ()) -> tuple[Variant, ...]:
+        self._verify(question, PLAIN, "gradient")
+        found: dict[tuple[int, ...], Variant] = {}
+        for written in ways_to_write(text):
+            (part,) = parts_of(Target(len(before), text=written), before, encode)
+            logprobs = self._logprobs(question, PLAIN, part.ids)[len(before) :]
+            pieces = tuple(VOCABULARY[i] for i in part.explained)
+            found.setdefault(part.explained, Variant(written, part.explained, pieces, sum(logprobs)))
+        return tuple(sorted(found.values(), key=lambda variant: (-variant.logprob, variant.text)))
+
+    def faithfulness(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        on_progress: OnProgress | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Faithfulness:
+        found = self.attribute(question, answer_ids, target, method, steering, cancelled=cancelled)
+        value = self.attribute(question, answer_ids, target, "gradient", steering).value
+        for done in (32, 64):
+            self._pause(cancelled)
+            if on_progress is not None:
+                on_progress(done, 64)
+        return faithfulness_of(found.scores, value, method, target.quantity)
+
+    def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
+        found = self.attribute(question, answer_ids, target, top=20)
+        return noise_bands_of([neuron.neuron for neuron in found.neurons])
+
+    def close(self) -> None: ...
 
     @staticmethod
     def _concept_score(concept: Concept, total: Floats, heats: Floats | None, own: Floats) -> ConceptScore:
@@ -237,29 +274,29 @@ class FakeEngine:
     def _verify(self, question: Question, steering: Steering, method: str) -> Floats:
         """Refuse what cannot be answered; else each neuron's multiplier (n_layers, d_mlp)."""
         if method not in METHODS:
-            raise _unknown("method", method, METHODS)
+            raise unknown("method", method, METHODS)
         if len(question.text) > MAX_QUESTION:
             raise PromptTooLong(
                 f"The question has {len(question.text)} characters; the model reads at most {MAX_QUESTION}. Shorten it."
             )
         self.grid(question)
         if steering.positions not in POSITIONS:
-            raise _unknown("choice of positions", steering.positions, POSITIONS)
+            raise unknown("choice of positions", steering.positions, POSITIONS)
         multipliers = np.ones((N_LAYERS, D_MLP), np.float32)
         low, high = LAMBDA_RANGE
         for turn in steering.concepts:
             if turn.concept not in self._by_name:
-                raise _unknown("concept", turn.concept, self._by_name)
+                raise unknown("concept", turn.concept, self._by_name)
             if not low <= turn.lam <= high:
                 raise RequestError(f"λ = {turn.lam:g} is outside {low:g} … {high:g}. Choose a λ inside the range.")
-            multipliers += turn.lam * _strongest(self._by_name[turn.concept].memberships)
+            multipliers += turn.lam * strongest(self._by_name[turn.concept].memberships)
         for edit in steering.neurons:
             if not (0 <= edit.layer < N_LAYERS and 0 <= edit.index < D_MLP):
                 raise UnknownName(
                     f"There is no neuron {edit.neuron}: layers go from 0 to {N_LAYERS - 1}, indices to {D_MLP - 1}."
                 )
             if edit.operation not in ("scale", "add", "set"):
-                raise _unknown("operation", edit.operation, ("scale", "add", "set"))
+                raise unknown("operation", edit.operation, ("scale", "add", "set"))
             if not abs(edit.value) <= NEURON_VALUE_LIMIT:
                 raise RequestError(f"The value for {edit.neuron} is {edit.value}; at most {NEURON_VALUE_LIMIT:g} is.")
             here = multipliers[edit.layer, edit.index]
@@ -275,7 +312,7 @@ class FakeEngine:
         if steering.positions == "image" and question.picture is None:
             multipliers = np.ones_like(multipliers)
         known = candidates(question.text)
-        drawn = noise("strength", _key(question)).permutation(np.linspace(0.5, 3, len(known)))
+        drawn = noise("strength", key_of(question)).permutation(np.linspace(0.5, 3, len(known)))
         base = dict(zip(known, drawn, strict=True))
         base[max(base, key=base.__getitem__)] = 5.0
         for name in base:
@@ -295,7 +332,7 @@ class FakeEngine:
     def _distribution(self, question: Question, steering: Steering, position: int) -> npt.NDArray[np.float64]:
         """Log-probabilities over the vocabulary at one answer position."""
         ids, lead = self._words(question, steering)
-        logits = noise("logits", _key(question), position).uniform(0, 2, len(VOCABULARY))
+        logits = noise("logits", key_of(question), position).uniform(0, 2, len(VOCABULARY))
         chosen = ids[position] if position < len(ids) else 1
         logits[chosen] = 5.5 + float(np.clip(lead, 0, 4)) / 2
         peak = logits.max()
@@ -322,7 +359,19 @@ class FakeEngine:
             if on_token is not None:
                 on_token(token)
         stopped = "length" if len(ids) > question.max_new_tokens else "end"
-        return Answer("".join(token.text for token in tokens).strip(), tuple(tokens), stopped, _prompt(question))
+        return Answer("".join(token.text for token in tokens).strip(), tuple(tokens), stopped, prompt_of(question))
+
+    def _side(
+        self, question: Question, part: Part, method: str, steering: Steering, asked: Sequence[PromptToken]
+    ) -> tuple[Floats, float]:
+        """One side's scores (n_layers, d_mlp, pos) and value; a logit is its log-probability and 12."""
+        start, end = resolve(part.target, len(part.ids))
+        kinds = modalities_of(asked, len(part.ids))
+        span = range(start, start + 1) if method == "pan" else range(start, end)
+        scores = self._scores(question, part.ids, span, method, steering, kinds)
+        value = float(sum(self._logprobs(question, steering, part.ids)[start:end]))
+        logit = part.target.quantity == "logit" or method in UNITS
+        return by_method(scores, method, kinds), value + (12.0 * (end - start) if logit else 0.0)
 
     def _scores(
         self,
@@ -337,37 +386,15 @@ class FakeEngine:
         first = len(modalities) - len(answer_ids) - 1
         scores = np.zeros((N_LAYERS, D_MLP, len(modalities)), np.float64)
         for k in span:
-            drawn = noise("scores", _key(question), k, answer_ids[k]).standard_normal(scores.shape) / 200
+            drawn = noise("scores", key_of(question), k, answer_ids[k]).standard_normal(scores.shape) / 200
             for name in CONCEPTS:  # the concept that a token names carries it
                 if answer_ids[k] in tokens_of(name):
                     drawn += 0.04 / len(modalities) * self._by_name[name].memberships[:, :, None]
             drawn[:, :, first + k + 1 :] = 0
-            if method == "direct":
+            if method in READING:
                 drawn[:, :, : first + k] = 0
             scores += drawn
         if not steering.empty:
-            where = [_steers(steering.positions, m, p, first) for p, m in enumerate(modalities)]
+            where = [steers(steering.positions, m, p, first) for p, m in enumerate(modalities)]
             scores[:, :, where] *= self._verify(question, steering, method)[:, :, None]
         return scores.astype(np.float32)
-
-
-def _strongest(memberships: Floats) -> Floats:
-    """Only the MAX_SET members of highest membership, ties by (layer, index)."""
-    order = np.argsort(-memberships.reshape(-1), kind="stable")[:MAX_SET]
-    kept = np.zeros(memberships.size, np.float32)
-    kept[order] = memberships.reshape(-1)[order]
-    return kept.reshape(memberships.shape)
-
-
-def _steers(positions: str, modality: str, position: int, last_of_prompt: int) -> bool:
-    if positions == "answer":
-        return position >= last_of_prompt
-    if positions == "question":
-        return modality in ("question", "template")
-    return positions == "all" or modality == positions
-
-
-def _unknown(what: str, name: str, known: Sequence[str] | dict[str, str] | dict[str, Concept]) -> UnknownName:
-    near = get_close_matches(name, list(known), 3, 0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(known)[:12])}."
-    return UnknownName(f"There is no {what} “{name}”. {hint}")

@@ -1,10 +1,12 @@
-"""What the FakeEngine knows: a dozen concepts, a small vocabulary, and which concepts may answer a question."""
+"""What the FakeEngine knows: a dozen concepts, a small vocabulary, what may answer a question, and its prompts."""
 
 import hashlib
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 import numpy as np
 
-from engine.contract import Concept, Floats, Library
+from engine.contract import MAX_SET, Concept, Floats, Library, PromptToken, Question, UnknownName
 
 N_LAYERS, D_MLP, ROWS, COLS = 4, 64, 9, 9
 OBJECTS = ("traffic light", "polar bear", "penguin", "pizza", "bicycle", "lemon")
@@ -57,3 +59,45 @@ def candidates(text: str) -> tuple[str, ...]:
 def tokens_of(text: str) -> tuple[int, ...]:
     """Ids of words of the vocabulary."""
     return tuple(VOCABULARY.index(f" {word}") for word in text.split())
+
+
+def strongest(memberships: Floats) -> Floats:
+    """Only the MAX_SET members of highest membership, ties by (layer, index)."""
+    order = np.argsort(-memberships.reshape(-1), kind="stable")[:MAX_SET]
+    kept = np.zeros(memberships.size, np.float32)
+    kept[order] = memberships.reshape(-1)[order]
+    return kept.reshape(memberships.shape)
+
+
+def steers(positions: str, modality: str, position: int, last_of_prompt: int) -> bool:
+    if positions == "answer":
+        return position >= last_of_prompt
+    if positions == "question":
+        return modality in ("question", "template")
+    return positions == "all" or modality == positions
+
+
+def unknown(what: str, name: str, known: Sequence[str] | dict[str, str] | dict[str, Concept]) -> UnknownName:
+    near = get_close_matches(name, list(known), 3, 0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(sorted(known)[:12])}."
+    return UnknownName(f"There is no {what} “{name}”. {hint}")
+
+
+def key_of(question: Question) -> str:
+    """What the answer depends on: the question's words and the pixels."""
+    digest = hashlib.sha256(question.text.strip().encode())
+    if question.picture is not None:
+        digest.update(repr(question.picture.shape).encode() + question.picture.tobytes())
+    return digest.hexdigest()
+
+
+def prompt_of(question: Question) -> tuple[PromptToken, ...]:
+    picture = [] if question.picture is None else [PromptToken("<image>", 3, "image", ROWS * COLS)]
+    words = [PromptToken(f" {word}", 1000 + len(word), "question") for word in question.text.split()]
+    return (PromptToken("<s>", 0, "template"), PromptToken("USER:", 2, "template"), *picture, *words,
+            PromptToken("ASSISTANT:", 4, "template"))  # fmt: skip
+
+
+def modalities_of(prompt: Sequence[PromptToken], n_answer: int) -> tuple[str, ...]:
+    """The modality of each absolute position of prompt + answer."""
+    return (*(token.modality for token in prompt for _ in range(token.count)), *("answer",) * n_answer)

@@ -3,30 +3,36 @@
 Both are context managers that remove their hooks by handle whatever happens inside (BaseException too). Neither stores
 anything on the model. Registered in the order intervene → capture, so a capture sees the activations after the edit.
 
-Positions are absolute: a pre-hook on the decoder reads `position_ids` of each call and publishes them to this
-intervention alone, so prefill, decoding with the key–value cache and decoding without it all agree.
+Positions are absolute: a pre-hook on the decoder counts what the key–value cache of each call already holds and
+publishes the positions to this intervention alone, so prefill, decoding with the cache and decoding without it all
+agree. The decoder's own `position_ids` will not do: they are rotary coordinates, from 1 in one family and
+three-dimensional in another.
 """
 
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from engine.anatomy import Anatomy
 from engine.contract import EngineError, NonFinite
 from engine.interventions import Edits
+
+if TYPE_CHECKING:  # the anatomy is found with the help of a trace
+    from engine.anatomy import Anatomy
 
 
 @dataclasses.dataclass
 class Captured:
     """Filled while the model runs. `activations[layer]` = a list with one (rows, pos, d_mlp) tensor per call;
-    `final[call]` = the final norm's input (rows, pos, d_model)."""
+    `final[call]` = the final norm's input (rows, pos, d_model); `norms[call]` (rows, pos) = the length of the residual
+    stream that enters the middle layer, at every position."""
 
     activations: list[list[torch.Tensor]]
     final: list[torch.Tensor]
+    norms: list[torch.Tensor] = dataclasses.field(default_factory=list)
 
     def layer(self, layer: int) -> torch.Tensor:
         """(rows, pos, d_mlp) of the only call. Raises EngineError if the model ran more or less than once."""
@@ -48,23 +54,135 @@ def _removing(handles: list[RemovableHandle]) -> Iterator[None]:
             handle.remove()
 
 
+@dataclasses.dataclass
+class Flow:
+    """How tensors go through a decoder's blocks; filled by `trace`. `flat`: the MLPs see (rows · pos, width)."""
+
+    mlp_norms: tuple[torch.nn.Module | None, ...] = ()
+    attention_norms: tuple[torch.nn.Module | None, ...] = ()
+    flat: bool = False
+
+
+def _first(result: Any) -> torch.Tensor:
+    tensor = result[0] if isinstance(result, tuple) else result
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
 @contextlib.contextmanager
-def capture(anatomy: Anatomy, gradients: bool = False, last_only: bool = False) -> Iterator[Captured]:
+def trace(
+    mlps: Sequence[torch.nn.Module],
+    attentions: Sequence[torch.nn.Module | None],
+    norms: Sequence[Sequence[torch.nn.Module]],
+    downs: Sequence[torch.nn.Module],
+) -> Iterator[Flow]:
+    """While the decoder runs once, see which norm of each block is given the very tensor that the block's MLP (or
+    attention) returned. The flow is complete when the context ends."""
+    flow = Flow()
+    returned: dict[str, list[torch.Tensor | None]] = {"mlp": [None] * len(mlps), "attention": [None] * len(mlps)}
+    after: dict[str, list[torch.nn.Module | None]] = {"mlp": [None] * len(mlps), "attention": [None] * len(mlps)}
+
+    def leave(kind: str, layer: int) -> Any:
+        def hook(_module: torch.nn.Module, _args: Any, result: Any) -> None:
+            returned[kind][layer] = _first(result)
+
+        return hook
+
+    def enter(layer: int) -> Any:
+        def hook(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            given = args[0] if args else next(iter(kwargs.values()))
+            for kind, tensors in returned.items():
+                if given is tensors[layer]:
+                    after[kind][layer] = module
+
+        return hook
+
+    def shape(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        flow.flat = args[0].ndim == 2
+
+    handles: list[RemovableHandle] = []
+    with _removing(handles):
+        for layer, (mlp, attention) in enumerate(zip(mlps, attentions, strict=True)):
+            handles.append(mlp.register_forward_hook(leave("mlp", layer)))
+            if attention is not None:
+                handles.append(attention.register_forward_hook(leave("attention", layer)))
+            handles += [norm.register_forward_pre_hook(enter(layer), with_kwargs=True) for norm in norms[layer]]
+        handles.append(downs[0].register_forward_pre_hook(shape))
+        yield flow
+        flow.mlp_norms, flow.attention_norms = tuple(after["mlp"]), tuple(after["attention"])
+
+
+@contextlib.contextmanager
+def silence(modules: Sequence[torch.nn.Module]) -> Iterator[None]:
+    """Inside, these modules return zeros in place of their (first) result."""
+
+    def hook(_module: torch.nn.Module, _args: Any, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return (torch.zeros_like(result[0]), *result[1:])
+        return torch.zeros_like(result)
+
+    handles: list[RemovableHandle] = []
+    with _removing(handles):
+        handles += [module.register_forward_hook(hook) for module in modules]
+        yield
+
+
+@contextlib.contextmanager
+def watch_attention(module: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
+    """The cross-attention weights (rows, heads, queries, keys) of every submodule that is given encoder states and
+    returns them, in order of layers."""
+    seen: list[torch.Tensor] = []
+
+    def hook(_module: torch.nn.Module, _args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        weights = result[1] if isinstance(result, tuple) and len(result) > 1 else None
+        if isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[-1] != weights.shape[-2]:
+            seen.append(weights.detach())
+
+    handles: list[RemovableHandle] = []
+    with _removing(handles):
+        leaves = [m for name, m in module.named_modules() if name.endswith("crossattention.attention")]
+        handles += [leaf.register_forward_hook(hook, with_kwargs=True) for leaf in leaves]
+        yield seen
+
+
+def _positions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """(rows, pos): the absolute positions that one call of the decoder computes."""
+    given = [kwargs[name] for name in ("inputs_embeds", "input_ids") if kwargs.get(name) is not None] or list(args[:1])
+    if not given or given[0] is None:
+        raise EngineError("The decoder was run without inputs, so a steering cannot tell where it acts.")
+    caches = [kwargs[name] for name in ("cache", "past_key_values") if kwargs.get(name) is not None]
+    start = int(caches[0].get_seq_length()) if caches else 0
+    rows, length = given[0].shape[:2]
+    return torch.arange(start, start + length, device=given[0].device).expand(rows, length)
+
+
+def _publisher(here: list[torch.Tensor]) -> Any:
+    """A decoder pre-hook that keeps the running call's positions in `here`."""
+
+    def publish(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        here[:] = [_positions(args, kwargs)]
+
+    return publish
+
+
+@contextlib.contextmanager
+def capture(anatomy: "Anatomy", gradients: bool = False, last_only: bool = False) -> Iterator[Captured]:
     """Keep every layer's activations (the down projections' inputs) and the final norm's input.
 
     With `gradients` the activations can be differentiated: the first layer's are made a leaf, so a backward pass
     stops there and never enters the vision tower. With `last_only` just the last position of each call is kept.
     """
     captured = Captured([[] for _ in anatomy.downs], [])
+    here: list[torch.Tensor] = []
 
     def keep(layer: int) -> Any:
         def hook(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
-            activation = args[0]
+            activation = args[0].reshape(*here[0].shape, -1) if anatomy.flat else args[0]
             if gradients:
                 if not activation.requires_grad:
                     activation = activation.detach().requires_grad_(True)
                 captured.activations[layer].append(activation)
-                return (activation, *args[1:])
+                return (activation.flatten(0, 1) if anatomy.flat else activation, *args[1:])
             captured.activations[layer].append((activation[:, -1:] if last_only else activation).detach().clone())
             return None
 
@@ -73,8 +191,16 @@ def capture(anatomy: Anatomy, gradients: bool = False, last_only: bool = False) 
     def keep_final(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         captured.final.append((args[0][:, -1:] if last_only else args[0]).detach())
 
+    def keep_norms(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        stream = args[0] if args else kwargs["hidden_states"]
+        captured.norms.append(stream.detach().float().norm(dim=-1))
+
     handles: list[RemovableHandle] = []
     with _removing(handles):
+        if anatomy.flat:
+            handles.append(anatomy.decoder.register_forward_pre_hook(_publisher(here), with_kwargs=True))
+        middle = anatomy.layers[anatomy.n_layers // 2]
+        handles.append(middle.register_forward_pre_hook(keep_norms, with_kwargs=True))
         for layer, down in enumerate(anatomy.downs):
             handles.append(down.register_forward_pre_hook(keep(layer)))
         handles.append(anatomy.final_norm.register_forward_pre_hook(keep_final))
@@ -82,14 +208,15 @@ def capture(anatomy: Anatomy, gradients: bool = False, last_only: bool = False) 
 
 
 @contextlib.contextmanager
-def capture_writes(anatomy: Anatomy) -> Iterator[dict[str, list[torch.Tensor]]]:
+def capture_writes(anatomy: "Anatomy") -> Iterator[dict[str, list[torch.Tensor]]]:
     """Keep what each component adds to the residual stream: `embedding`, `attention`, `mlp` (one (rows, pos,
-    d_model) tensor a layer), and `final` = the final norm's input. For bookkeeping and the self-check."""
+    d_model) tensor a layer; after its post-norm where there is one), and `final` = the final norm's input."""
     writes: dict[str, list[torch.Tensor]] = {"embedding": [], "attention": [], "mlp": [], "final": []}
 
     def output(kind: str) -> Any:
         def hook(_module: torch.nn.Module, _args: Any, result: Any) -> None:
-            writes[kind].append((result[0] if isinstance(result, tuple) else result).detach())
+            value = _first(result).detach()
+            writes[kind].append(value if value.ndim == 3 else value.reshape(writes["embedding"][0].shape))
 
         return hook
 
@@ -103,47 +230,42 @@ def capture_writes(anatomy: Anatomy) -> Iterator[dict[str, list[torch.Tensor]]]:
     handles: list[RemovableHandle] = []
     with _removing(handles):
         handles.append(anatomy.layers[0].register_forward_pre_hook(entry("embedding"), with_kwargs=True))
-        for attention, mlp in zip(anatomy.attentions, anatomy.mlps, strict=True):
-            if attention is not None:
-                handles.append(attention.register_forward_hook(output("attention")))
-            handles.append(mlp.register_forward_hook(output("mlp")))
+        for layer, (attention, mlp) in enumerate(zip(anatomy.attentions, anatomy.mlps, strict=True)):
+            writer = anatomy.attention_norms[layer] or attention
+            if writer is not None:
+                handles.append(writer.register_forward_hook(output("attention")))
+            handles.append((anatomy.mlp_norms[layer] or mlp).register_forward_hook(output("mlp")))
         handles.append(anatomy.final_norm.register_forward_pre_hook(entry("final"), with_kwargs=True))
         yield writes
 
 
 @contextlib.contextmanager
-def intervene(anatomy: Anatomy, rows: Sequence[Edits]) -> Iterator[None]:
+def intervene(anatomy: "Anatomy", rows: Sequence[Edits]) -> Iterator[None]:
     """Edit activations, one `Edits` a batch row: a' = a · scale + shift at the positions each row names.
 
-    A row with no edits is left bit-equal. Raises EngineError when the batch has another number of rows, or when the
-    model does not say which positions it is computing.
+    A row with no edits is left bit-equal. Raises EngineError when the batch has another number of rows.
     """
     touched = sorted({layer for row in rows for layer in row.layers})
     here: list[torch.Tensor] = []
 
-    def publish(_module: torch.nn.Module, _args: Any, kwargs: dict[str, Any]) -> None:
-        positions = kwargs.get("position_ids")
-        if positions is None:
-            raise EngineError("The model was run without position_ids, so a steering cannot tell where it acts.")
-        here[:] = [positions if positions.ndim == 2 else positions[0]]
-
     def edit(layer: int) -> Any:
         def hook(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-            activation = args[0]
+            activation = args[0].reshape(*here[0].shape, -1) if anatomy.flat else args[0]
             if activation.shape[0] != len(rows):
                 raise EngineError(f"The steering has {len(rows)} rows but the batch has {activation.shape[0]}.")
             parts = []
             for k, row in enumerate(rows):
                 mine = activation[k : k + 1]
-                parts.append(row.apply(layer, mine, here[0][min(k, len(here[0]) - 1)]) if layer in row.layers else mine)
-            return (torch.cat(parts) if len(parts) > 1 else parts[0], *args[1:])
+                parts.append(row.apply(layer, mine, here[0][k]) if layer in row.layers else mine)
+            whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+            return (whole.flatten(0, 1) if anatomy.flat else whole, *args[1:])
 
         return hook
 
     handles: list[RemovableHandle] = []
     with _removing(handles):
         if touched:
-            handles.append(anatomy.decoder.register_forward_pre_hook(publish, with_kwargs=True))
+            handles.append(anatomy.decoder.register_forward_pre_hook(_publisher(here), with_kwargs=True))
         handles += [anatomy.downs[layer].register_forward_pre_hook(edit(layer)) for layer in touched]
         yield
 

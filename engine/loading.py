@@ -14,6 +14,7 @@ import torch
 
 from engine.anatomy import Anatomy, find_anatomy
 from engine.contract import ModelRefused
+from engine.processors import load_processor
 
 BUILTIN = "builtin"
 BUILTIN_FOLDER = Path(__file__).parent / "builtin" / "model"
@@ -38,6 +39,11 @@ class Loaded:
         return torch.device(self.model.device)
 
     @property
+    def sees(self) -> bool:
+        """Whether the model takes pictures."""
+        return getattr(self.processor, "image_processor", None) is not None
+
+    @property
     def builtin(self) -> bool:
         return self.name == BUILTIN
 
@@ -45,7 +51,7 @@ class Loaded:
 def load(name: str = BUILTIN, device: str | None = None, dtype: torch.dtype | None = None) -> Loaded:
     """Load `builtin`, a folder, or a hub name. `device` defaults to CUDA where there is one; `dtype` to float32 on
     the CPU and the checkpoint's own type elsewhere. Raises ModelRefused with the reason and the remedy."""
-    from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+    from transformers import GenerationConfig
 
     folder = BUILTIN_FOLDER if name == BUILTIN else Path(name).expanduser()
     local = folder.is_dir()
@@ -57,16 +63,14 @@ def load(name: str = BUILTIN, device: str | None = None, dtype: torch.dtype | No
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     wanted: Any = dtype or (torch.float32 if device == "cpu" else "auto")
     try:
-        processor = AutoProcessor.from_pretrained(
-            source, backend="pil", trust_remote_code=False, local_files_only=local
-        )
-        model: Any = AutoModelForImageTextToText.from_pretrained(
+        processor = load_processor(source, local)
+        model: Any = _model_class(source, local).from_pretrained(
             source, dtype=wanted, use_safetensors=True, trust_remote_code=False, local_files_only=local
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelRefused(
-            f"{name} could not be loaded as a vision-language model: {first} "
+            f"{name} could not be loaded as a vision-language or language model: {first} "
             "It needs a config.json, a processor and safetensors weights."
         ) from error
     model = model.to(device).eval().requires_grad_(False)
@@ -79,6 +83,15 @@ def load(name: str = BUILTIN, device: str | None = None, dtype: torch.dtype | No
     anatomy = find_anatomy(model)
     revision = _folder_revision(folder) if local else _hub_revision(model)
     return Loaded(name, folder if local else None, revision, model, processor, anatomy)
+
+
+def _model_class(source: str, local: bool) -> Any:
+    """The class of models that answer about pictures where the configuration belongs to one, else that of decoders."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False, local_files_only=local)
+    return AutoModelForImageTextToText if type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING else AutoModelForCausalLM
 
 
 def _hub_revision(model: Any) -> str:
@@ -112,7 +125,8 @@ def processor_name(loaded: Loaded) -> str:
     import transformers
 
     image = getattr(loaded.processor, "image_processor", None)
-    names = [type(loaded.processor).__name__] + ([type(image).__name__] if image is not None else [])
+    holder = loaded.processor if loaded.sees else loaded.processor.tokenizer
+    names = [type(holder).__name__] + ([type(image).__name__] if image is not None else [])
     return "+".join(names) + f" transformers {transformers.__version__}"
 
 

@@ -4,6 +4,7 @@ It keeps between calls only results that depend on content alone: the features o
 that live as long as the call that carries them.
 """
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +12,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from engine.attribution.direct import direct, from_captured
-from engine.attribution.gradient import gradient
+from engine.attribution import noise as noises
+from engine.attribution.apart import high_norm_positions, set_apart, special_positions
+from engine.attribution.direct import from_captured
+from engine.attribution.effects import Subject, subject_of
+from engine.attribution.faithfulness import measure, neuron_scores
 from engine.attribution.result import Scored, build
+from engine.attribution.scoring import score
 from engine.concepts import library as libraries
 from engine.contract import (
     METHODS,
@@ -24,32 +29,65 @@ from engine.contract import (
     Cancelled,
     Check,
     EngineError,
+    Faithfulness,
     Grid,
     IsCancelled,
     Library,
     ModelInfo,
     ModelRefused,
+    NoiseBand,
+    OnProgress,
     OnToken,
+    PromptTooLong,
     Question,
     Steered,
     Steering,
     Target,
     UnknownName,
+    Variant,
     never,
 )
+from engine.features import Seen
 from engine.hooks import Captured, capture, intervene, require_finite
 from engine.interventions import NO_EDITS, Edits, compile_steering, near
 from engine.loading import BUILTIN, Loaded, load, processor_name, quiet
 from engine.prompts import Prompt, build_prompt
 from engine.running import FeatureCache, answer_ids, embed, forward, generate, with_answer
-from engine.selfcheck import self_check
-from engine.targets import resolve, token_logprobs
+from engine.selfcheck import checks_of, self_check
+from engine.targets import Part, continuation_ids, parts_of, token_logprobs, ways_to_write
 
 
 def load_engine(model: str = BUILTIN, device: str | None = None) -> "LocalEngine":
     """Load `builtin`, a folder or a hub name, check it, and make it ready. Raises ModelRefused with the reason."""
     quiet()
     return LocalEngine(load(model, device))
+
+
+def check_model(model: str = BUILTIN, device: str | None = None) -> ModelInfo:
+    """Load a model and run every check of the self-check, whether it holds or not. Raises ModelRefused only where
+    there is nothing to check: the model cannot be loaded, or its anatomy is not found."""
+    quiet()
+    loaded = load(model, device)
+    return describe(loaded, checks_of(loaded))
+
+
+def describe(loaded: Loaded, checks: tuple[Check, ...]) -> ModelInfo:
+    """What the contract tells of a loaded model."""
+    anatomy = loaded.anatomy
+    return ModelInfo(
+        name=loaded.name,
+        revision=loaded.revision,
+        family=str(loaded.model.config.model_type),
+        device=str(loaded.device),
+        dtype=str(loaded.model.dtype).removeprefix("torch."),
+        n_layers=anatomy.n_layers,
+        d_model=anatomy.d_model,
+        d_mlp=anatomy.d_mlp,
+        n_parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
+        processor=processor_name(loaded),
+        builtin=loaded.builtin,
+        checks=checks,
+    )
 
 
 def _builtin_library(loaded: Loaded) -> tuple[Library, tuple[Check, ...]]:
@@ -74,23 +112,8 @@ class LocalEngine:
         self._loaded: Loaded | None = loaded
         self._thread: int | None = None
         self._features = FeatureCache()
-        anatomy = loaded.anatomy
         self._library, library_checks = _builtin_library(loaded)
-        parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
-        self._info = ModelInfo(
-            name=loaded.name,
-            revision=loaded.revision,
-            family=str(loaded.model.config.model_type),
-            device=str(loaded.device),
-            dtype=str(loaded.model.dtype).removeprefix("torch."),
-            n_layers=anatomy.n_layers,
-            d_model=anatomy.d_model,
-            d_mlp=anatomy.d_mlp,
-            n_parameters=parameters,
-            processor=processor_name(loaded),
-            builtin=loaded.builtin,
-            checks=(*self_check(loaded), *library_checks),
-        )
+        self._info = describe(loaded, (*self_check(loaded), *library_checks))
         self._matrix = libraries.matrix(self._library, loaded.device)
 
     @property
@@ -134,11 +157,12 @@ class LocalEngine:
             on_answer(answer)
         answered = time.perf_counter()
         ids = answer_ids(answer)
+        parts = self._parts(prompt, Target(), ids)
         if captured is not None:
             scored = from_captured(self.loaded, captured, prompt.length, ids, Target())
         else:
-            scored = self._score(prompt, features, ids, Target(), method, edits, cancelled)
-        attribution = self._build(method, Target(), scored, prompt, len(ids), top)
+            scored = score(self._subject(prompt, features, parts, edits), method, cancelled)
+        attribution = self._build(method, Target(), scored, prompt, features, parts, top)
         done = time.perf_counter()
         return Asked(
             answer,
@@ -165,8 +189,50 @@ class LocalEngine:
         prompt = build_prompt(self.loaded, question)
         edits = self._edits(steering, prompt)
         features = self._features.get(self.loaded, prompt)
-        scored = self._score(prompt, features, answer_ids, target, method, edits, cancelled)
-        return self._build(method, target, scored, prompt, len(answer_ids), top)
+        parts = self._parts(prompt, target, answer_ids)
+        if cancelled():
+            raise Cancelled("Stopped before attribution.")
+        scored = score(self._subject(prompt, features, parts, edits), method, cancelled)
+        return self._build(method, target, scored, prompt, features, parts, top)
+
+    def variants(self, question: Question, text: str, before: Sequence[int] = ()) -> tuple[Variant, ...]:
+        self._enter("gradient")
+        prompt = build_prompt(self.loaded, question)
+        features = self._features.get(self.loaded, prompt)
+        tokenizer = self.loaded.processor.tokenizer
+        found: dict[tuple[int, ...], Variant] = {}
+        for written in ways_to_write(text):
+            (part,) = self._parts(prompt, Target(len(before), text=written), before)
+            if part.explained not in found:
+                logprobs = self._logprobs(prompt, features, part.ids, NO_EDITS)[len(before) :]
+                pieces = tuple(str(tokenizer.decode([token])) for token in part.explained)
+                found[part.explained] = Variant(written, part.explained, pieces, sum(logprobs))
+        return tuple(sorted(found.values(), key=lambda variant: (-variant.logprob, variant.text)))
+
+    def faithfulness(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        method: str = "gradient",
+        steering: Steering = PLAIN,
+        on_progress: OnProgress | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Faithfulness:
+        self._enter(method)
+        prompt = build_prompt(self.loaded, question)
+        edits = self._edits(steering, prompt)
+        features = self._features.get(self.loaded, prompt)
+        subject = self._subject(prompt, features, self._parts(prompt, target, answer_ids), edits)
+        scores = neuron_scores(subject, method, cancelled)
+        return measure(subject, scores, method, on_progress=on_progress, cancelled=cancelled)
+
+    def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
+        self._enter("gradient")
+        prompt = build_prompt(self.loaded, question)
+        features = self._features.get(self.loaded, prompt)
+        parts = self._parts(prompt, target, answer_ids)
+        return noises.noise_bands(self.loaded, prompt, self._subject(prompt, features, parts, NO_EDITS), parts)
 
     def steer(
         self,
@@ -218,7 +284,7 @@ class LocalEngine:
         self,
         question: Question,
         prompt: Prompt,
-        features: torch.Tensor | None,
+        features: Seen | None,
         edits: Edits,
         on_token: OnToken | None,
         cancelled: IsCancelled,
@@ -226,34 +292,40 @@ class LocalEngine:
         with intervene(self.loaded.anatomy, [edits]):
             return generate(self.loaded, prompt, features, question.max_new_tokens, on_token, cancelled)
 
-    def _score(
-        self,
-        prompt: Prompt,
-        features: torch.Tensor | None,
-        ids: Sequence[int],
-        target: Target,
-        method: str,
-        edits: Edits,
-        cancelled: IsCancelled,
-    ) -> Scored:
-        if cancelled():
-            raise Cancelled("Stopped before attribution.")
-        embeddings = embed(self.loaded, with_answer(prompt, ids), features)
-        with intervene(self.loaded.anatomy, [edits]):
-            if method == "direct":
-                return direct(self.loaded, embeddings, prompt.length, ids, target)
-            return gradient(self.loaded, embeddings, ids, target)
+    def _parts(self, prompt: Prompt, target: Target, ids: Sequence[int]) -> tuple[Part, ...]:
+        """The target's sides; raises BadTarget, or PromptTooLong where a side's text does not fit."""
+        parts = parts_of(target, ids, lambda text: continuation_ids(self.loaded.processor.tokenizer, text))
+        longest, limit = max(len(part.ids) for part in parts), self.loaded.anatomy.max_positions
+        if prompt.length + longest > limit:
+            raise PromptTooLong(f"Prompt and text need {prompt.length} + {longest} positions; the model has {limit}.")
+        return parts
+
+    def _subject(self, prompt: Prompt, features: Seen | None, parts: Sequence[Part], edits: Edits) -> Subject:
+        return subject_of(self.loaded, prompt, features, parts, edits)
 
     def _build(
-        self, method: str, target: Target, scored: Scored, prompt: Prompt, n_answer: int, top: int
+        self,
+        method: str,
+        target: Target,
+        scored: Scored,
+        prompt: Prompt,
+        features: Seen | None,
+        parts: Sequence[Part],
+        top: int,
     ) -> Attribution:
-        modality = (*prompt.modality, *["answer"] * n_answer)
-        return build(method, Target(*resolve(target, n_answer)), scored, modality, prompt.grid, self._matrix, top)
+        spread = features.spread if features is not None and features.spread is not None else prompt.spread
+        modality = (*prompt.modality, *["answer"] * max(len(part.ids) for part in parts))
+        high = high_norm_positions(scored.norms, modality)
+        where = {"special": special_positions(self.loaded, prompt), "high-norm": high}
+        kept, apart = set_apart(scored, where, target.leave_out)
+        own = parts[0].target
+        resolved = dataclasses.replace(target, start=own.start, end=own.end)
+        result = build(method, resolved, kept, modality, prompt.grid, self._matrix, top, spread)
+        against = parts[1].explained if len(parts) > 1 else ()
+        return dataclasses.replace(result, explained=parts[0].explained, explained_against=against, apart=apart)
 
     @torch.no_grad()
-    def _logprobs(
-        self, prompt: Prompt, features: torch.Tensor | None, ids: Sequence[int], edits: Edits
-    ) -> tuple[float, ...]:
+    def _logprobs(self, prompt: Prompt, features: Seen | None, ids: Sequence[int], edits: Edits) -> tuple[float, ...]:
         if not ids:
             return ()
         embeddings = embed(self.loaded, with_answer(prompt, ids), features)

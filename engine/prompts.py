@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from engine.contract import Grid, ModelRefused, PromptToken, PromptTooLong, Question, RequestError
+from engine.contract import Grid, Pixels, PromptToken, PromptTooLong, Question, RequestError
+from engine.layout import layout_of
 from engine.loading import Loaded
-from engine.patches import check_size, single_grid
+from engine.patches import check_size
 
 MARK = "\ue000"
 """A private-use character that stands for the question where its place in a prompt is looked for."""
@@ -28,7 +29,9 @@ FALLBACK = "USER: {image}{text} ASSISTANT:"
 @dataclasses.dataclass(frozen=True)
 class Prompt:
     """A prompt ready for the model: `ids` (pos,), `modality` per position, `pixels` = the processor's tensors for
-    the picture (empty for text only), `grid` its patches, `key` a hash of the picture as the processor saw it."""
+    the model beside the ids (empty for text only), `grid` its patches, `spread` (cells, image positions) how image
+    positions are brought onto the grid (None: they are its cells, row by row), `key` a hash of all that the picture's
+    features depend on."""
 
     ids: torch.Tensor
     modality: tuple[str, ...]
@@ -36,6 +39,7 @@ class Prompt:
     pixels: dict[str, Any]
     grid: Grid | None
     key: str
+    spread: torch.Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -61,6 +65,8 @@ def _check_text(loaded: Loaded, question: Question) -> str:
 
 
 def _render(loaded: Loaded, text: str, with_picture: bool) -> str:
+    """The prompt as a string with one placeholder for the picture. Where there is no chat template: LLaVA 1.5's for a
+    processor that asks for a placeholder, and the text as it is for one that places the picture before it by itself."""
     processor = loaded.processor
     if getattr(processor, "chat_template", None):
         content: list[dict[str, str]] = [{"type": "image"}] if with_picture else []
@@ -70,8 +76,16 @@ def _render(loaded: Loaded, text: str, with_picture: bool) -> str:
                 [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
             )
         )
+    if not loaded.sees or places_picture(processor):
+        marked = with_picture and not hasattr(processor, "num_query_tokens")
+        return f"{processor.image_token}{text}" if marked else text
     image = f"{processor.image_token}\n" if with_picture else ""
     return FALLBACK.format(image=image, text=text)
+
+
+def places_picture(processor: Any) -> bool:
+    """Does this processor lay out the whole prompt itself, the picture first? Then it says how many tokens it takes."""
+    return hasattr(processor, "image_seq_length") or hasattr(processor, "num_query_tokens")
 
 
 def _text_start(loaded: Loaded, rendered: str, text: str, with_picture: bool) -> int:
@@ -93,15 +107,24 @@ def build_prompt(loaded: Loaded, question: Question) -> Prompt:
     add_special = not starts
     pixels: dict[str, Any] = {}
     key = ""
+
+    def process(seen: Image.Image) -> Any:
+        try:
+            return loaded.processor(images=seen, text=rendered, return_tensors="pt", add_special_tokens=add_special)
+        except ValueError as error:
+            raise RequestError(
+                f"The model's processor refuses a picture of {seen.width} × {seen.height} pixels: {error} Use another."
+            ) from error
+
     picture = question.picture
     if picture is not None:
+        if not loaded.sees:
+            raise RequestError(f"{loaded.name} reads text only. Ask without a picture, or load a model that sees.")
         check_size(picture.shape[1], picture.shape[0])
-        key = hashlib.sha256(repr(picture.shape).encode() + np.ascontiguousarray(picture).tobytes()).hexdigest()
-        inputs = loaded.processor(
-            images=Image.fromarray(picture), text=rendered, return_tensors="pt", add_special_tokens=add_special
-        )
+        inputs = process(Image.fromarray(picture))
         ids = inputs["input_ids"][0]
-        pixels = {name: value for name, value in inputs.items() if name.startswith(("pixel", "image"))}
+        pixels = {name: value for name, value in inputs.items() if name not in {"input_ids", "attention_mask"}}
+        key = _key(picture, pixels)
     else:
         ids = tokenizer(rendered, return_tensors="pt", add_special_tokens=add_special)["input_ids"][0]
     if len(ids) + question.max_new_tokens > loaded.anatomy.max_positions:
@@ -111,37 +134,60 @@ def build_prompt(loaded: Loaded, question: Question) -> Prompt:
         )
     start = _text_start(loaded, rendered, text, picture is not None)
     modality = _modalities(loaded, ids, rendered, (start, start + len(text)), add_special)
-    return Prompt(
-        ids, modality, _fold(tokenizer, ids, modality), pixels, _grid(loaded, question, pixels, modality), key
-    )
+    if picture is None:
+        return Prompt(ids, modality, _fold(tokenizer, ids, modality), pixels, None, key)
+    grid, spread = layout_of(loaded, picture.shape[1], picture.shape[0], pixels, modality.count("image"), process)
+    return Prompt(ids, modality, _fold(tokenizer, ids, modality), pixels, grid, key, spread)
+
+
+def _key(picture: Pixels, pixels: dict[str, Any]) -> str:
+    """A hash of the picture and, for towers that read the question too, of the question as they read it."""
+    digest = hashlib.sha256(repr(picture.shape).encode() + np.ascontiguousarray(picture).tobytes())
+    for name in sorted(pixels):
+        if name.endswith("input_ids"):
+            digest.update(pixels[name].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _modalities(
     loaded: Loaded, ids: torch.Tensor, rendered: str, span: tuple[int, int], add_special: bool
 ) -> tuple[str, ...]:
-    """The modality of every position; `span` = where the person's text stands in `rendered`."""
+    """The modality of every position; `span` = where the person's text stands in `rendered`.
+
+    The processor replaces the placeholder by many tokens and may add some of its own, so the question's tokens are
+    found from both ends: `rendered` is tokenised as it stands, and what it shares with the prompt before and after the
+    picture is the same tokens in the same order."""
     tokenizer, image_id = loaded.processor.tokenizer, loaded.anatomy.image_token_id
     listed = ids.tolist()
-    image_token = getattr(loaded.processor, "image_token", None)
-    expanded, (start, end) = rendered, span
-    if image_token and image_id is not None and image_id in listed:
-        expanded = rendered.replace(image_token, image_token * listed.count(image_id), 1)
-        if rendered.index(image_token) < start:
-            growth = len(expanded) - len(rendered)
-            start, end = start + growth, end + growth
-    again = tokenizer(expanded, return_offsets_mapping=True, add_special_tokens=add_special)
-    if again["input_ids"] != listed:
-        raise RequestError("The processor and the tokenizer disagree about this prompt, so its words cannot be placed.")
+    plain = tokenizer(rendered, return_offsets_mapping=True, add_special_tokens=add_special)
+    short, (start, end) = plain["input_ids"], span
+    head, tail = _shared(short, listed), _shared(short[::-1], listed[::-1])
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_encoder.values())
-    result = []
-    for token, (a, b) in zip(listed, again["offset_mapping"], strict=True):
-        if token == image_id:
-            result.append("image")
-        elif token not in special and a < end and b > start:
-            result.append("question")
-        else:
-            result.append("template")
-    return tuple(result)
+    asked = [k for k, (a, b) in enumerate(plain["offset_mapping"]) if short[k] not in special and a < end and b > start]
+    shift = len(listed) - len(short)
+    if all(k < head for k in asked):
+        at = set(asked)
+    elif all(k >= len(short) - tail for k in asked):
+        at = {k + shift for k in asked}
+    else:
+        at = _run(listed, [short[k] for k in asked])
+    return tuple(
+        "image" if token == image_id else "question" if k in at else "template" for k, token in enumerate(listed)
+    )
+
+
+def _shared(one: list[int], other: list[int]) -> int:
+    """How many entries two lists share from their start."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((k for k, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _run(listed: list[int], run: list[int]) -> set[int]:
+    """The last place of `run` in `listed`, for processors that lay the prompt out themselves."""
+    for start in range(len(listed) - len(run), -1, -1):
+        if listed[start : start + len(run)] == run:
+            return set(range(start, start + len(run)))
+    raise RequestError("The processor and the tokenizer disagree about this prompt, so its words cannot be placed.")
 
 
 def _fold(tokenizer: Any, ids: torch.Tensor, modality: tuple[str, ...]) -> tuple[PromptToken, ...]:
@@ -152,18 +198,3 @@ def _fold(tokenizer: Any, ids: torch.Tensor, modality: tuple[str, ...]) -> tuple
         else:
             folded.append(PromptToken(tokenizer.decode([token]), token, kind))
     return tuple(folded)
-
-
-def _grid(loaded: Loaded, question: Question, pixels: dict[str, Any], modality: tuple[str, ...]) -> Grid | None:
-    if question.picture is None:
-        return None
-    height, width = question.picture.shape[:2]
-    values = pixels["pixel_values"]
-    patch = int(loaded.processor.patch_size)
-    grid = single_grid(loaded.processor.image_processor, width, height, (values.shape[-2], values.shape[-1]), patch)
-    if grid.rows * grid.cols != modality.count("image"):
-        raise ModelRefused(
-            f"The picture gives {modality.count('image')} image positions, not {grid.rows} × {grid.cols}; "
-            "this model's patch grid is not one Sfumato can place."
-        )
-    return grid

@@ -1,4 +1,4 @@
-"""Running the model: picture features, greedy generation with streaming, and one teacher-forced forward pass.
+"""Running the model: kept picture features, and greedy generation with streaming.
 
 Picture features do not depend on the question nor on any steering of the decoder, so they are kept for the last few
 pictures, by content. Everything after them is computed anew for each request; no key–value cache outlives its call.
@@ -12,71 +12,37 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 from engine.contract import Alternative, Answer, AnswerToken, Cancelled, IsCancelled, OnToken
+from engine.features import Seen, embed, forget, forward, picture_features, with_prompt
 from engine.hooks import require_finite
 from engine.loading import Loaded
 from engine.prompts import Prompt
+
+__all__ = [
+    "FeatureCache", "answer_ids", "embed", "end_tokens", "forward", "generate", "picture_features", "with_answer",
+]  # fmt: skip
 
 ALTERNATIVES = 5
 
 
 class FeatureCache:
-    """The projected picture features of the last `size` pictures, keyed by the pixels' hash. Holds results only."""
+    """The projected picture features of the last `size` pictures, keyed by `Prompt.key`. Holds results only."""
 
     def __init__(self, size: int = 8) -> None:
         self.size = size
-        self.kept: OrderedDict[str, torch.Tensor] = OrderedDict()
+        self.kept: OrderedDict[str, Seen] = OrderedDict()
 
-    def get(self, loaded: Loaded, prompt: Prompt) -> torch.Tensor | None:
-        """(image positions, d_model) features of the prompt's picture; None for a text-only prompt."""
+    def get(self, loaded: Loaded, prompt: Prompt) -> Seen | None:
+        """The prompt's picture as the decoder gets it; None for a text-only prompt."""
         if not prompt.pixels:
             return None
         if prompt.key in self.kept:
             self.kept.move_to_end(prompt.key)
-            return self.kept[prompt.key]
-        features = picture_features(loaded, prompt.pixels)
-        self.kept[prompt.key] = features
+            return with_prompt(loaded, self.kept[prompt.key], prompt.pixels)
+        seen = picture_features(loaded, prompt.pixels)
+        self.kept[prompt.key] = seen
         while len(self.kept) > self.size:
             self.kept.popitem(last=False)
-        return features
-
-
-@torch.no_grad()
-def picture_features(loaded: Loaded, pixels: dict[str, Any]) -> torch.Tensor:
-    """(image positions, d_model): the vision tower and projector, through the model's own method."""
-    model = loaded.model
-    moved = {
-        name: value.to(loaded.device, model.dtype) if value.is_floating_point() else value.to(loaded.device)
-        for name, value in pixels.items()
-    }
-    result = model.get_image_features(**moved)
-    result = getattr(result, "pooler_output", result)
-    if isinstance(result, list | tuple):
-        result = torch.cat(list(result))
-    features: torch.Tensor = result.reshape(-1, result.shape[-1])
-    require_finite(features, "the picture's features")
-    return features
-
-
-@torch.no_grad()
-def embed(loaded: Loaded, ids: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
-    """(1, pos, d_model) input embeddings with the picture's features at the image positions."""
-    ids = ids.to(loaded.device)
-    embeddings: torch.Tensor = loaded.anatomy.embedding(ids[None])
-    image_token = loaded.anatomy.image_token_id
-    if features is not None and image_token is not None:
-        at_image = ids.eq(image_token)[None, :, None]
-        embeddings = embeddings.masked_scatter(at_image, features.to(embeddings.dtype))
-    return embeddings
-
-
-def forward(loaded: Loaded, embeddings: torch.Tensor, keep: int) -> torch.Tensor:
-    """(rows, keep, d_vocab): the logits at the last `keep` positions, by the model's own forward pass."""
-    positions = torch.arange(embeddings.shape[1], device=embeddings.device)[None]
-    output = loaded.model(
-        inputs_embeds=embeddings, position_ids=positions, use_cache=False, logits_to_keep=keep, return_dict=True
-    )
-    logits: torch.Tensor = output.logits
-    return logits
+        return seen
 
 
 class Detokeniser:
@@ -167,7 +133,7 @@ def end_tokens(loaded: Loaded) -> frozenset[int]:
 def generate(
     loaded: Loaded,
     prompt: Prompt,
-    features: torch.Tensor | None,
+    features: Seen | None,
     max_new_tokens: int,
     on_token: OnToken | None = None,
     cancelled: IsCancelled = lambda: False,
@@ -177,11 +143,11 @@ def generate(
         raise Cancelled("Stopped before the answer began.")
     ends = end_tokens(loaded)
     watch = _Watch(Detokeniser(loaded.processor.tokenizer, ends), loaded.anatomy.image_token_id, on_token, cancelled)
-    ids = prompt.ids[None].to(loaded.device)
-    loaded.model.generate(
-        input_ids=ids,
-        inputs_embeds=embed(loaded, prompt.ids, features),
-        attention_mask=torch.ones_like(ids),
+    inputs = embed(loaded, prompt.ids, features)
+    forget(loaded)
+    loaded.anatomy.runner.generate(
+        **inputs.arguments(),
+        attention_mask=torch.ones_like(inputs.ids),
         max_new_tokens=max_new_tokens,
         do_sample=False,
         num_beams=1,
@@ -191,6 +157,7 @@ def generate(
         logits_processor=LogitsProcessorList([_Scores(watch)]),
         stopping_criteria=StoppingCriteriaList([_Stops(watch)]),
     )
+    forget(loaded)
     if cancelled():
         raise Cancelled("Stopped on request.")
     text = "".join(token.text for token in watch.tokens).strip()

@@ -1,23 +1,18 @@
-"""What is explained: token spans of a teacher-forced answer, turned into one scalar S (METHODS.md §0)."""
+"""What is explained: the sides of a target, each turned into one scalar S (METHODS.md §0).
+
+S(side) = Σ over its tokens of the natural-log probability, or of the logit, at the position that predicts each. Which
+tokens those are is for `engine.sides` to say; its functions are given on here.
+"""
 
 from collections.abc import Sequence
 
 import torch
 
-from engine.contract import BadTarget, Target
+from engine.sides import Part, continuation_ids, parts_of, resolve, ways_to_write
 
-
-def resolve(target: Target, length: int) -> tuple[int, int]:
-    """(start, end) of a target over an answer of `length` tokens. Raises BadTarget when it is empty or outside."""
-    end = length if target.end is None else target.end
-    if length == 0:
-        raise BadTarget("The answer is empty, so there is nothing to attribute. Ask another question.")
-    if not 0 <= target.start < end <= length:
-        raise BadTarget(
-            f"The target {target.start}–{end} does not lie inside the answer's {length} tokens. "
-            f"Choose a start from 0 to {length - 1} and an end from start + 1 to {length}."
-        )
-    return target.start, end
+__all__ = [
+    "Part", "continuation_ids", "parts_of", "resolve", "scalar", "token_logits", "token_logprobs", "ways_to_write",
+]  # fmt: skip
 
 
 def token_logprobs(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
@@ -30,3 +25,9 @@ def token_logits(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
     """(tokens,) logits in float32 at the positions that predict `ids`."""
     index = torch.as_tensor(list(ids), device=logits.device)
     return logits.float().gather(-1, index[:, None])[:, 0]
+
+
+def scalar(logits: torch.Tensor, ids: Sequence[int], quantity: str) -> torch.Tensor:
+    """S of one side (a scalar): logits (tokens, d_vocab) at the positions that predict `ids`."""
+    of = token_logprobs if quantity == "logprob" else token_logits
+    return of(logits, ids).sum()

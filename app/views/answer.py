@@ -6,9 +6,9 @@ from app import formats, jobs
 from app.contexts import AlternativeView, AnswerView, Choice, StatusView, TokenView
 from app.views.load import Loaded
 from app.worker import Worker
-from engine.contract import METHODS, AnswerToken
+from engine.contract import METHODS, AnswerToken, unit
 
-METHOD_LABELS = {"gradient": "gradient", "direct": "direct"}
+METHOD_LABELS = {"logprob_increase": "log-prob increase"}
 
 
 def status(loaded: Loaded, worker: Worker) -> StatusView:
@@ -79,7 +79,7 @@ def answer(loaded: Loaded, partial: tuple[AnswerToken, ...] | None) -> AnswerVie
 
 
 def _value(method: str, value: float) -> str:
-    return f"{'logit' if method == 'direct' else 'log-probability'} {formats.plain(value)}"
+    return f"{unit(method)} {formats.plain(value)}"
 
 
 def _token(loaded: Loaded, position: int, token: AnswerToken) -> TokenView:

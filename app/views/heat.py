@@ -11,12 +11,18 @@ from app.arrays import Floats
 from app.contexts import Choice, HeatCell, PictureView
 from app.tables import Picture
 from app.views.load import Loaded
+from engine.contract import MAPPED, METHODS
 
 CONCEPTS_AT_HAND = 4
 EVIDENCE = "what carried it"
 """What the heat map of the target's own fuzzy set is called on the page."""
 NO_MAP = {
-    "direct": "The direct method scores only the positions that predict the answer: it has no heat map of the picture. "
+    method: f"The {method} method scores only positions that predict the answer: it has no heat map of the picture. "
+    "Choose gradient to see one."
+    for method in METHODS
+    if method not in MAPPED
+} | {
+    "ablation": "Ablation measures a neuron at all image positions together: it has no heat map of the picture. "
     "Choose gradient to see one."
 }
 

@@ -7,7 +7,7 @@ from app.contexts import Choice, MembershipView, NeuronRow, NeuronsView
 from app.state import SORTS, address
 from app.tables import NeuronRow as Row
 from app.views.load import Loaded
-from engine.contract import MODALITIES
+from engine.contract import MODALITIES, unit
 
 CHIPS = 4
 SORT_LABELS = {"score": "score", "image": "share of the image", "layer": "layer"}
@@ -137,7 +137,7 @@ def _checks(loaded: Loaded) -> tuple[str, ...]:
         return ()
     total = formats.signed(float(loaded.arrays["layer_sums"].sum(dtype=np.float64)))
     listed = formats.signed(sum(neuron.score for neuron in loaded.neurons))
-    what = "logit" if row.method == "direct" else "log-probability"
+    what = unit(row.method)
     sums = (
         f"Σ over all neurons and positions {total}, of which the {len(loaded.neurons)} listed {listed}; "
         f"the target’s {what} is {formats.signed(row.value)}."

@@ -3,12 +3,17 @@
 1. At the position p_k that predicts token y_k the logit is ⟨norm(r), W_U[y_k]⟩ (+ bias), r = the residual stream.
 2. With the final norm's scale ρ(p_k) held at its actual value the norm is linear, so every component's share is
    ⟨(component) ⊙ γ/ρ, W_U[y_k]⟩, and the shares of embedding, attentions and MLPs add up to the logit.
-3. Neuron (l, i) contributes s = a_{l,i}(p_k) · ⟨v_{l,i} ⊙ γ/ρ(p_k), W_U[y_k]⟩; the target's score is the sum over k.
+3. Where an MLP's output passes a post-norm before it enters the residual stream, that norm is held at its actual scale
+   too: the write vector becomes v_{l,i} ⊙ γ'/ρ'_l(p_k) (less its mean for a LayerNorm).
+4. Neuron (l, i) contributes s = a_{l,i}(p_k) · ⟨v_{l,i} ⊙ γ/ρ(p_k), W_U[y_k]⟩; the target's score is the sum over k.
+   A scaling of the logits is included; of a soft-capped logit it is the uncapped one, which is linear and in the same
+   order, that is explained.
 
 It reads only the positions that predict the answer, so it has no heat map, and it cannot see a neuron that acts
 through later layers. The activations come from the generation itself: no further pass. After Pan et al. 2024.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -17,6 +22,7 @@ from engine.anatomy import norm_map
 from engine.attribution.gradient import peaks
 from engine.attribution.result import Scored
 from engine.contract import Target
+from engine.features import Inputs
 from engine.hooks import Captured, capture
 from engine.loading import Loaded
 from engine.running import forward
@@ -30,15 +36,29 @@ def directions(loaded: Loaded, final: torch.Tensor, answer: Sequence[int]) -> to
     weight = loaded.anatomy.unembedding.weight
     rows = weight[torch.as_tensor(list(answer), device=weight.device)].float()
     scale, centred = norm_map(loaded.anatomy.final_norm, final)
-    result = rows * scale
+    result = rows * scale * loaded.anatomy.logit_scale
+    return result - result.mean(-1, keepdim=True) if centred else result
+
+
+def through_post_norm(loaded: Loaded, layer: int, activation: torch.Tensor, towards: torch.Tensor) -> torch.Tensor:
+    """(tokens, d_model): `towards` as seen from before the layer's post-norm, its scale held at what `activation`
+    (tokens, d_mlp) gives; `towards` itself where there is none."""
+    norm = loaded.anatomy.mlp_norms[layer]
+    if norm is None:
+        return towards
+    written = activation.float() @ loaded.anatomy.write_vectors(layer).float()
+    bias: torch.Tensor | None = getattr(loaded.anatomy.downs[layer], "bias", None)
+    written = written if bias is None else written + bias.float()
+    scale, centred = norm_map(norm, written.to(activation.dtype))
+    result = towards * scale
     return result - result.mean(-1, keepdim=True) if centred else result
 
 
 def logits_from_final(loaded: Loaded, final: torch.Tensor, answer: Sequence[int]) -> torch.Tensor:
-    """(tokens,) the tokens' own logits, through the model's norm and unembedding."""
+    """(tokens,) the tokens' own logits before any soft cap, through the model's norm and unembedding."""
     with torch.no_grad():
         logits = loaded.anatomy.unembedding(loaded.anatomy.final_norm(final))
-    return token_logits(logits, answer)
+    return token_logits(logits, answer) * loaded.anatomy.logit_scale
 
 
 @torch.no_grad()
@@ -49,21 +69,21 @@ def from_captured(
     start, end = resolve(target, len(answer))
     activations = [torch.cat([call[0] for call in calls[start:end]]) for calls in captured.activations]
     final = torch.cat([call[0] for call in captured.final[start:end]])
-    return _score(loaded, activations, final, prompt_length - 1 + start, answer[start:end])
+    scored = _score(loaded, activations, final, prompt_length - 1 + start, answer[start:end])
+    return dataclasses.replace(scored, norms=torch.cat([call[0] for call in captured.norms]))
 
 
 @torch.no_grad()
-def direct(
-    loaded: Loaded, embeddings: torch.Tensor, prompt_length: int, answer: Sequence[int], target: Target
-) -> Scored:
-    """Scores by one teacher-forced pass over prompt + answer, `embeddings` (1, pos, d_model)."""
+def direct(loaded: Loaded, embeddings: Inputs, prompt_length: int, answer: Sequence[int], target: Target) -> Scored:
+    """Scores by one teacher-forced pass over prompt + answer, `embeddings` one row."""
     start, end = resolve(target, len(answer))
     with capture(loaded.anatomy) as captured:
         forward(loaded, embeddings, 1)
     first = prompt_length - 1 + start
     last = prompt_length - 1 + end
     activations = [layer[0, first:last] for layer in captured.layers()]
-    return _score(loaded, activations, captured.final[0][0, first:last], first, answer[start:end])
+    scored = _score(loaded, activations, captured.final[0][0, first:last], first, answer[start:end])
+    return dataclasses.replace(scored, norms=captured.norms[0][0])
 
 
 def _score(
@@ -71,7 +91,8 @@ def _score(
 ) -> Scored:
     towards = directions(loaded, final, answer)
     scores = [
-        activation.float() * (towards @ loaded.anatomy.write_vectors(layer).T.float())
+        activation.float()
+        * (through_post_norm(loaded, layer, activation, towards) @ loaded.anatomy.write_vectors(layer).T.float())
         for layer, activation in enumerate(activations)
     ]
     value = float(logits_from_final(loaded, final, answer).sum())

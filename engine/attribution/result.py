@@ -4,7 +4,7 @@ All sums are in float32 on scores s (n_layers, pos, d_mlp). Ties in the ranking 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -18,13 +18,17 @@ from engine.hooks import require_finite
 @dataclasses.dataclass(frozen=True)
 class Scored:
     """What a method returns: one (pos, d_mlp) score tensor a layer over the whole sequence or, with `at`, over those
-    absolute positions only; `peaks` (n_layers, d_mlp) activation of largest magnitude; `value` = the target S."""
+    absolute positions only; `peaks` (n_layers, d_mlp) activation of largest magnitude; `value` = the target S.
+    `cancels`: a layer's scores sum to zero at each position by construction: sums over all neurons are noise.
+    `norms` (pos,): see `engine.hooks.Captured`."""
 
     scores: list[torch.Tensor]
     peaks: torch.Tensor
     value: float
     at: list[int] | None = None
     checks: tuple[Check, ...] = ()
+    cancels: bool = False
+    norms: torch.Tensor | None = None
 
 
 def _numpy(tensor: torch.Tensor) -> Floats:
@@ -46,8 +50,10 @@ def build(
     grid: Grid | None,
     matrix: MembershipMatrix | None,
     top: int,
+    spread: torch.Tensor | None = None,
 ) -> Attribution:
-    """Assemble the result for one row. `modality` names every absolute position of prompt + answer."""
+    """Assemble the result for one row. `modality` names every absolute position of prompt + answer; `spread` (cells,
+    image positions) brings image positions onto the grid's cells (see `engine.patches`), None = they are its cells."""
     n_layers, d_mlp = len(scored.scores), scored.scores[0].shape[-1]
     at = scored.at if scored.at is not None else list(range(len(modality)))
     kinds = [modality[p] for p in at]
@@ -63,20 +69,28 @@ def build(
     for layer, scores in enumerate(scored.scores):
         positions[layer, at] = scores.sum(-1).float().cpu()
     on_image = groups["image"]
-    has_heat = grid is not None and len(on_image) > 0 and len(on_image) == grid.rows * grid.cols
+    expected = 0 if grid is None else grid.rows * grid.cols if spread is None else spread.shape[1]
+    has_heat = grid is not None and len(on_image) > 0 and len(on_image) == expected
     shape = (grid.rows, grid.cols) if grid is not None else (0, 0)
     image = torch.stack([scores[on_image] for scores in scored.scores]) if has_heat else None
     whole, by_position = float(parts.double().sum()), float(positions.double().sum())
     gap = abs(whole - by_position) / max(float(magnitude.sum()), 1e-30)
     bookkeeping = Check("Σ by modality = Σ by position", gap < 1e-4, f"difference {gap:.0e} of Σ |score|")
     chosen = rank(totals, top)
+    onto = None if spread is None or image is None else spread.to(image.device)
+
+    def heat_of(scores: torch.Tensor) -> Floats:
+        """(…, image positions) → (…, rows, cols)."""
+        cells = scores if onto is None else scores.float() @ onto.T
+        return _numpy(cells.reshape(*cells.shape[:-1], *shape))
+
     neurons = tuple(
         NeuronScore(
             layer=flat // d_mlp,
             index=flat % d_mlp,
             score=float(totals[flat // d_mlp, flat % d_mlp]),
             by_modality=_four(parts[flat // d_mlp, flat % d_mlp].tolist()),
-            heat=_numpy(image[flat // d_mlp, :, flat % d_mlp].reshape(shape)) if image is not None else None,
+            heat=heat_of(image[flat // d_mlp, :, flat % d_mlp]) if image is not None else None,
             peak=float(scored.peaks[flat // d_mlp, flat % d_mlp]),
         )
         for flat in chosen
@@ -88,14 +102,14 @@ def build(
         target=target,
         value=scored.value,
         grid=grid,
-        heat=_numpy(image.sum((0, 2)).reshape(shape)) if image is not None else None,
+        heat=heat_of(image.sum((0, 2)) * (0 if scored.cancels else 1)) if image is not None else None,
         neurons=neurons,
-        concepts=_concepts(matrix, own, totals, image, shape),
+        concepts=_concepts(matrix, own, totals, image, heat_of),
         scores=_numpy(totals),
         layer_sums=_numpy(parts.sum(1)),
         positions=_numpy(positions),
         modality_of_position=tuple(modality),
-        evidence_heat=_numpy((image * own[:, None]).sum((0, 2)).reshape(shape)) if image is not None else None,
+        evidence_heat=heat_of((image * own[:, None]).sum((0, 2))) if image is not None else None,
         modality_shares=_four(shares),
         checks=(bookkeeping, *scored.checks),
     )
@@ -117,7 +131,7 @@ def _concepts(
     own: torch.Tensor,
     totals: torch.Tensor,
     image: torch.Tensor | None,
-    shape: tuple[int, int],
+    heat_of: Callable[[torch.Tensor], Floats],
 ) -> tuple[ConceptScore, ...]:
     """score_c = Σ_n μ_c(n) s(n); heat_c(p) = Σ_n μ_c(n) s_n(p) on image positions (METHODS.md §2.6); similarity of
     μ_c to the target's own fuzzy set φ(ŝ), by which the concepts are ordered: unlike the score it does not favour
@@ -127,9 +141,9 @@ def _concepts(
     mu = matrix.values
     scores = (mu @ totals.flatten()).tolist()
     alike = similarities(_numpy(mu), _numpy(own).ravel()).tolist()
-    heats = _numpy(mu @ image.permute(0, 2, 1).reshape(mu.shape[1], -1)) if image is not None else None
+    heats = heat_of(mu @ image.permute(0, 2, 1).reshape(mu.shape[1], -1)) if image is not None else None
     entries = [
-        ConceptScore(name, scores[k], heats[k].reshape(shape) if heats is not None else None, alike[k])
+        ConceptScore(name, scores[k], heats[k] if heats is not None else None, alike[k])
         for k, name in enumerate(matrix.names)
     ]
     return tuple(sorted(entries, key=lambda entry: (-entry.similarity, entry.concept)))

@@ -18,6 +18,7 @@ import torch
 from engine.attribution.gradient import gradient
 from engine.concepts.fuzzy import MAPS, Memberships, evidence_share
 from engine.contract import Pixels, Question, RequestError, Target
+from engine.features import Seen
 from engine.loading import Loaded
 from engine.prompts import Prompt, build_prompt
 from engine.running import embed, end_tokens, forward, picture_features, with_answer
@@ -40,7 +41,7 @@ class Ready:
     """A probe tokenised, its picture's features computed. `target` = the span of `answer_ids` that says the concept."""
 
     prompt: Prompt
-    features: torch.Tensor | None
+    features: Seen | None
     answer_ids: tuple[int, ...]
     target: Target
     probe: Probe

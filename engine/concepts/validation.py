@@ -93,9 +93,8 @@ def last_layer_attention(loaded: Loaded, ready: Ready) -> Floats:
     before = decoder.config._attn_implementation  # type: ignore[union-attr]
     decoder.set_attn_implementation("eager")  # type: ignore[operator]
     try:
-        output = loaded.model(
-            inputs_embeds=embed(loaded, ready.prompt.ids, ready.features), use_cache=False, output_attentions=True
-        )
+        given = embed(loaded, ready.prompt.ids, ready.features).arguments()
+        output = loaded.model(**given, use_cache=False, output_attentions=True)
     finally:
         decoder.set_attn_implementation(before)  # type: ignore[operator]
     grid = ready.prompt.grid

@@ -1,5 +1,6 @@
 """The command line on the fake engine."""
 
+import dataclasses
 import json
 import socket
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
+from app.main import check_model
+from app.settings import Settings
+from engine.contract import Check
 from tests.support import ROOT
 
 
@@ -86,6 +90,36 @@ def test_errors_are_one_sentence(arguments: list[str], words: str, capsys: pytes
     assert words in captured.err
     assert captured.err.count("\n") == 1
     assert captured.out == ""
+
+
+def test_check_tells_each_check_and_its_exit_status_is_the_verdict(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["check", "fake", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["model"], told["holds"], told["family"]) == ("fake", True, "fake")
+    assert set(told["checks"][0]) == {"name", "holds", "detail"}
+    assert main(["check", "fake"]) == 0
+    assert "every check holds" in capsys.readouterr().out
+    info = check_model(Settings(model="fake"))
+    wrong = (Check("one", False, "off by two"), Check("two", False, ""))
+    broken = dataclasses.replace(info, checks=(*info.checks, *wrong))
+    monkeypatch.setattr("app.main.check_model", lambda _settings: broken)
+    assert main(["check", "fake"]) == 1
+    out = capsys.readouterr().out
+    assert "✗ one: off by two" in out
+    assert out.endswith("fake: refused: one\n")
+
+
+def test_check_of_what_is_no_model_is_a_refusal_with_its_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for arguments in (["--json"], []):
+        assert main(["check", str(tmp_path), *arguments]) == 1
+        out = capsys.readouterr().out
+        assert "could not be loaded" in out
+    assert main(["check", "/no/such/folder", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["refused"].startswith("There is no folder")
 
 
 def test_a_bad_picture_is_one_sentence(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,7 +135,7 @@ def test_a_question_without_a_picture_is_answered(engine: Engine) -> None:
     assert "image" not in result.attribution.modality_of_position
 
 
-@pytest.mark.parametrize("method", ["gradients", "", "pan", "<script>"])
+@pytest.mark.parametrize("method", ["gradients", "", "pans", "<script>"])
 def test_an_unknown_method_is_refused(engine: Engine, question: Question, method: str) -> None:
     assert method not in METHODS
     with pytest.raises(UnknownName, match=method or "method"):

@@ -81,7 +81,7 @@ def test_the_hook_contexts_remove_their_hooks_whatever_happens(model: Loaded) ->
             raise KeyboardInterrupt
         assert tiny.all_hooks(model.model) == 0
     with capture(model.anatomy):
-        assert tiny.all_hooks(model.model) == count_hooks(model.model) == model.anatomy.n_layers + 1
+        assert tiny.all_hooks(model.model) == count_hooks(model.model) == model.anatomy.n_layers + 2
 
 
 @pytest.mark.parametrize("call", ["ask", "steer"])
@@ -175,8 +175,8 @@ def test_an_answer_that_ends_at_once_is_given_and_then_refused_for_attribution(
 def test_an_unknown_method_is_refused_with_near_misses(engine: LocalEngine, question: Question) -> None:
     with pytest.raises(UnknownName, match=r"gradients.*Did you mean gradient"):
         engine.ask(question, "gradients")
-    with pytest.raises(UnknownName, match="pan"):
-        engine.attribute(question, [700], Target(), "pan")
+    with pytest.raises(UnknownName, match="pans"):
+        engine.attribute(question, [700], Target(), "pans")
 
 
 def test_an_engine_belongs_to_one_thread(model: Loaded, question: Question) -> None:
@@ -245,7 +245,7 @@ def test_picture_features_are_kept_for_the_last_pictures_only(model: Loaded, que
     assert first is not None
     assert again is not None
     assert again is not first
-    assert torch.equal(again, first)
+    assert torch.equal(again.features, first.features)
     assert cache.get(model, build_prompt(model, Question(None, "what?"))) is None
 
 

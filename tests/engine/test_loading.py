@@ -103,7 +103,7 @@ def test_weights_that_run_code_are_not_read(tmp_path: Path, cropping: Loaded) ->
 
 def test_the_self_check_refuses_a_model_whose_parts_do_not_add_up(model: Loaded) -> None:
     """Each line must be able to fail: an MLP output that is not its neurons' sum, and a prompt without a BOS."""
-    assert [check.holds for check in self_check(model)] == [True] * 6
+    assert [check.holds for check in self_check(model)] == [True] * 7
     scaled = tiny.changed(model)
     down = tiny.decoder_of(scaled.model).layers[1].mlp
     handle = down.register_forward_hook(lambda _module, _args, result: result * 1.01)
