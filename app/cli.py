@@ -8,6 +8,7 @@ runs the engine without a model (for development).
 import argparse
 import errno
 import json
+import math
 import socket
 import sys
 from collections.abc import Sequence
@@ -252,11 +253,14 @@ def _as_json(engine: Engine, asked: Asked, steered: Steered | None) -> dict[str,
 
 
 def _print(asked: Asked, steered: Steered | None, steering: Steering) -> None:
+    tokens = asked.answer.tokens
     print(asked.answer.text)
-    print("  ".join(f"{token.text.strip() or '␣'} {token.logprob:.2f}" for token in asked.answer.tokens))
-    print(f"\n{'neuron':<16}{'score':>9}  image")
-    for neuron in asked.attribution.neurons:
-        print(f"{neuron.neuron:<16}{formats.signed(neuron.score):>9}  {formats.percent(neuron.image_share):>5}")
+    print("  ".join(f"{token.text.strip() or '␣'} {formats.percent(math.exp(token.logprob))}" for token in tokens))
+    neurons = asked.attribution.neurons
+    power, unit = formats.unit(max((abs(neuron.score) for neuron in neurons), default=0.0))
+    print(f"\n{'neuron':<16}{'score':>9}  image{f'   scores in {unit}' if unit else ''}")
+    for neuron in neurons:
+        print(f"{neuron.neuron:<16}{formats.in_unit(neuron.score, power):>9}  {formats.percent(neuron.image_share):>6}")
     leading = asked.attribution.concepts[:5]
     if leading:
         named = (f"{scored.concept} {formats.membership(scored.similarity)}" for scored in leading)

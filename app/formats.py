@@ -45,6 +45,8 @@ def plain(value: float) -> str:
 def percent(probability: float) -> str:
     """Whole percent, with a decimal near both ends."""
     value = 100 * probability
+    if value == 0:
+        return "0 %"
     if value >= 99.95 or 1 <= value < 99:
         return f"{value:.0f} %"
     return f"{value:.1f} %" if value >= 0.05 else "<0.1 %"

@@ -9,6 +9,7 @@
 """
 
 import dataclasses
+import functools
 import inspect
 from typing import Any
 
@@ -84,8 +85,13 @@ class Inputs:
         return given
 
 
-def _parameters(function: Any) -> set[str]:
-    return set(inspect.signature(inspect.unwrap(function)).parameters)
+def _parameters(method: Any) -> frozenset[str]:
+    return _parameters_of(getattr(method, "__func__", method))
+
+
+@functools.lru_cache(maxsize=64)
+def _parameters_of(function: Any) -> frozenset[str]:
+    return frozenset(inspect.signature(inspect.unwrap(function)).parameters)
 
 
 def moved(loaded: Loaded, value: torch.Tensor) -> torch.Tensor:
@@ -93,7 +99,7 @@ def moved(loaded: Loaded, value: torch.Tensor) -> torch.Tensor:
     return value.to(loaded.device, loaded.model.dtype) if value.is_floating_point() else value.to(loaded.device)
 
 
-def _encoder_arguments(loaded: Loaded, pixels: dict[str, Any]) -> set[str]:
+def _encoder_arguments(loaded: Loaded, pixels: dict[str, Any]) -> frozenset[str]:
     return _parameters(loaded.model.get_image_features) & set(pixels) - {"attention_mask"}
 
 

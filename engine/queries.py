@@ -6,6 +6,7 @@ the rest scaled to sum to one). That says where a query looked, not what it took
 model is softer evidence than that of a model with patches, and the self-check says so.
 """
 
+import weakref
 from typing import Any
 
 import torch
@@ -13,13 +14,21 @@ import torch
 from engine.hooks import watch_attention
 from engine.loading import Loaded
 
+_FORMERS: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Where each model's Q-Former is, "" for none: finding it walks over all modules."""
+
 
 def former(model: Any) -> Any | None:
     """The Q-Former, found by the query tokens that stand beside it; None in models with patches."""
-    for module in model.modules():
-        if isinstance(getattr(module, "query_tokens", None), torch.nn.Parameter):
-            return getattr(module, "qformer", None)
-    return None
+    if model not in _FORMERS:
+        beside = (name for name, module in model.named_modules() if _has_queries(module))
+        found = next(beside, None)
+        _FORMERS[model] = "" if found is None else f"{found}.qformer".removeprefix(".")
+    return model.get_submodule(_FORMERS[model]) if _FORMERS[model] else None
+
+
+def _has_queries(module: Any) -> bool:
+    return isinstance(getattr(module, "query_tokens", None), torch.nn.Parameter) and hasattr(module, "qformer")
 
 
 def query_spread(loaded: Loaded, given: dict[str, torch.Tensor]) -> tuple[torch.Tensor | None, Any]:

@@ -4,6 +4,7 @@ Picture features do not depend on the question nor on any steering of the decode
 pictures, by content. Everything after them is computed anew for each request; no key–value cache outlives its call.
 """
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +46,10 @@ class FeatureCache:
         return seen
 
 
+_PIECES: weakref.WeakKeyDictionary[Any, dict[int, str]] = weakref.WeakKeyDictionary()
+"""Each tokenizer's single tokens as text, as they are met."""
+
+
 class Detokeniser:
     """Ids to text, one token at a time. A character spread over several tokens is given with the token that completes
     it; an incomplete one stays empty until then, so the pieces joined are always the decoded whole."""
@@ -56,7 +61,10 @@ class Detokeniser:
 
     def one(self, token: int) -> str:
         """A single token out of context, with its leading space where the vocabulary writes one."""
-        return str(self.tokenizer.decode([token]))
+        known = _PIECES.setdefault(self.tokenizer, {})
+        if token not in known:
+            known[token] = str(self.tokenizer.decode([token]))
+        return known[token]
 
     def push(self, token: int) -> str:
         """The text this token adds."""

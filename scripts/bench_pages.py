@@ -27,7 +27,7 @@ from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from engine.builtin import scenes
+from engine.builtin import scenes, world
 from tests.support import CHROMIUM_FLAGS, find_chromium
 
 
@@ -106,12 +106,41 @@ def measure(base: str, asks: int) -> dict[str, list[float]]:
     return times
 
 
+def quiz(base: str, n: int) -> tuple[int, int]:
+    """(right, asked): what is this, which colour, is there a … about `n` new pictures each, through the page's form."""
+    right = asked = 0
+    with httpx.Client(base_url=base, follow_redirects=True, timeout=60) as client:
+        for number in range(n):
+            rng = scenes.seeded("quiz", number)
+            thing, other = rng.sample(world.NAMES, 2)
+            colour, shape = rng.choice(list(world.COLOURS)), rng.choice(world.SHAPES)
+            shown = rng.choice((thing, other))
+            for names, question, answer in (
+                ([thing], "What is this?", thing),
+                ([f"{colour} {shape}", other], f"Which colour is the {shape}?", colour),
+                ([thing, f"{colour} {shape}"], f"Is there {world.article(shown)}?", "yes" if shown == thing else "no"),
+            ):
+                buffer = io.BytesIO()
+                scene = scenes.make_scene(rng, names)
+                Image.fromarray(scenes.render(scene).pixels).resize((504, 504)).save(buffer, "PNG")
+                files = {"picture": ("scene.png", buffer.getvalue(), "image/png")}
+                page = client.post("/runs", data={"question": question}, files=files)
+                run = client.get(f"{page.url.path}.json").json()
+                while run["provenance"]["state"] in ("queued", "running"):
+                    time.sleep(0.05)
+                    run = client.get(f"{page.url.path}.json").json()
+                asked += 1
+                right += run["answer"] == answer
+    return right, asked
+
+
 GOALS = {"ask → everything": 500, "steering toggle → steered answer": 200, "cached run": 50}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--asks", type=int, default=15)
+    parser.add_argument("--quiz", type=int, default=0, help="also ask simple questions about this many new pictures")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if find_chromium() is None:
@@ -127,6 +156,7 @@ def main() -> None:
         try:
             wait_until_ready(base)
             times = measure(base, arguments.asks)
+            right, asked = quiz(base, arguments.quiz)
         finally:
             server.terminate()
             server.wait(20)
@@ -134,6 +164,8 @@ def main() -> None:
     print(f"pages, built-in model, Chromium on the same machine, medians of {arguments.asks} (cached run: of 30)")
     for name, value in medians.items():
         print(f"  {name:34s} {value:6.0f} ms  (goal < {GOALS[name]} ms)")
+    if asked:
+        print(f"  simple questions about new pictures, through the page: {right} of {asked} right")
     if arguments.json:
         arguments.json.write_text(json.dumps({"median_ms": medians}, indent=1, ensure_ascii=False) + "\n", "utf-8")
 

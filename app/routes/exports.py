@@ -14,7 +14,9 @@ router = APIRouter()
 @router.get("/runs/{run_id}.json")
 def as_json(request: Request, services: Serving, run_id: str) -> Response:
     loaded = loaded_state(services, run_id, state.parse(request.query_params.multi_items()))
-    return JSONResponse(exports.run_as_json(loaded), headers={"Cache-Control": "no-cache"})
+    # Not there yet: what is known is sent as *accepted*, so that nobody takes its empty lists for a result.
+    status = 202 if loaded.waiting else 200
+    return JSONResponse(exports.run_as_json(loaded), status, headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/runs/{run_id}.py")

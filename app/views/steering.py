@@ -134,6 +134,7 @@ def beside(loaded: Loaded, partial: tuple[AnswerToken, ...] | None, panel_id: st
     largest = max((float(np.abs(heat).max()) for heat in loaded.heats if heat is not None), default=0.0)
     stream = address(f"/runs/{loaded.run.id}/events", (*loaded.state.pairs(), ("only", "steered"), ("panel", panel_id)))
     control = steered.control or {}
+    stopped = steered.state == "cancelled"
     return SteeredView(
         present=True,
         live=steered.live,
@@ -147,10 +148,10 @@ def beside(loaded: Loaded, partial: tuple[AnswerToken, ...] | None, panel_id: st
         steered_tokens=_pairs(now, was, pair.get("steered_under_original", ()), steered=True),
         alternatives_original=_at(was, apart) if now else (),
         alternatives_steered=_at(now, apart),
-        control=_control(control),
+        control=_control(control) or ("not run: this steering was left for another one" if stopped else ""),
         control_same=bool(control.get("same", True)),
         duration=formats.milliseconds(steered.timing["steer"]) if steered.timing else "",
-        error=steered.error or ("This steering was cancelled." if steered.state == "cancelled" else ""),
+        error=steered.error or ("This steering was cancelled." if stopped and not steered.answer else ""),
         remedy=steered.remedy,
         undo=loaded.state.url(original.id, steer=""),
         picture=picture_src(loaded.run.picture_hash),

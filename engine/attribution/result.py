@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from engine.concepts.fuzzy import MAPS, evidence_share, similarities
+from engine.concepts.fuzzy import MAPS, evidence_share
 from engine.concepts.library import PHI, QUANTILE, MembershipMatrix
 from engine.contract import MODALITIES, Attribution, Check, ConceptScore, Floats, Grid, NeuronScore, Target
 from engine.hooks import require_finite
@@ -140,7 +140,9 @@ def _concepts(
         return ()
     mu = matrix.values
     scores = (mu @ totals.flatten()).tolist()
-    alike = similarities(_numpy(mu), _numpy(own).ravel()).tolist()
+    both = torch.minimum(mu, own.flatten()).sum(-1)  # as fuzzy.similarities, on the scores' own device
+    either = matrix.cardinalities + own.sum() - both
+    alike = (both / either.clamp(min=1e-30)).tolist()
     heats = heat_of(mu @ image.permute(0, 2, 1).reshape(mu.shape[1], -1)) if image is not None else None
     entries = [
         ConceptScore(name, scores[k], heats[k] if heats is not None else None, alike[k])

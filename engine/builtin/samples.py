@@ -81,7 +81,7 @@ CHOSEN: Final = (
         "music",
         ("guitar", "trumpet", "drum"),
         4,
-        (("How many instruments are there?", "three"), ("What is on the left?", "drum"), ("Is there a violin?", "no")),
+        (("How many instruments are there?", "three"), ("What is on the left?", "drum"), ("Is there a bell?", "no")),
     ),
     Sample(
         "circle and square",
@@ -106,8 +106,12 @@ CHOSEN: Final = (
     Sample(
         "two dogs",
         ("dog", "dog", "cat"),
-        2,
-        (("How many dogs are there?", "two"), ("What is at the top?", "cat"), ("Is there a wolf?", "no")),
+        4,
+        (
+            ("How many dogs are there?", "two"),
+            ("Describe the picture.", "a cat, a dog and a dog"),
+            ("Is there a wolf?", "no"),
+        ),
     ),
     Sample(
         "garden",

@@ -68,6 +68,7 @@ def concepts_from(found: dict[str, Memberships], probes: int, phi: str, quantile
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the built-in model's concept library.")
     parser.add_argument("--probes", type=int, default=PROBES, help="probes a concept")
+    parser.add_argument("--quantile", type=float, default=QUANTILE, help="of the membership map")
     parser.add_argument("--work", type=Path, default=Path("var/concepts"), help="where evidence is kept")
     parser.add_argument("--out", type=Path, default=BUILTIN_LIBRARY)
     parser.add_argument("--threads", type=int, default=2)
@@ -80,12 +81,12 @@ def main() -> None:
         "model_revision": loaded.revision,
         "method": "gradient, summed over all positions; evidence shares; specific among concepts of one kind",
         "map": PHI,
-        "quantile": QUANTILE,
+        "quantile": arguments.quantile,
         "probes": arguments.probes,
         "split": "build",
         "command": "python -m engine.concepts.build",
     }
-    save(arguments.out, concepts_from(found, arguments.probes, PHI, QUANTILE), recipe)
+    save(arguments.out, concepts_from(found, arguments.probes, PHI, arguments.quantile), recipe)
     print(f"{len(found)} concepts for model {loaded.revision} written to {arguments.out}")
 
 

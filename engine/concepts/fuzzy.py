@@ -59,7 +59,7 @@ def similarities(concepts: Memberships, one: Memberships) -> Memberships:
     """(concepts,) Jaccard similarity Σ min(μ, ν) / Σ max(μ, ν) ∈ [0, 1] of each row of (concepts, neurons) to ν
     (neurons,); 0 between empty sets."""
     both = np.minimum(concepts, one).sum(-1, dtype=np.float64)
-    either = np.maximum(concepts, one).sum(-1, dtype=np.float64)
+    either = concepts.sum(-1, dtype=np.float64) + one.sum(dtype=np.float64) - both  # min + max = the two together
     return np.asarray(np.divide(both, either, out=np.zeros_like(both), where=either > 0), dtype=np.float32)
 
 

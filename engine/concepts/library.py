@@ -5,6 +5,7 @@ One `.npz` file (no pickle) beside a JSON recipe. Memberships are stored as whol
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -19,7 +20,7 @@ from engine.contract import Concept, Library, ModelRefused
 
 BUILTIN_LIBRARY = Path(__file__).parent.parent / "builtin" / "concepts"
 STEPS = 255
-PHI, QUANTILE = "linear", 0.97
+PHI, QUANTILE = "linear", 0.98
 """The membership map φ and its quantile where a library does not say otherwise; chosen on the `dev` split with
 `engine.concepts.validation` (docs/measurements.md)."""
 EMPTY = Library("none", ())
@@ -34,6 +35,11 @@ class MembershipMatrix:
     values: torch.Tensor
     phi: str = PHI
     quantile: float = QUANTILE
+
+    @functools.cached_property
+    def cardinalities(self) -> torch.Tensor:
+        """(concepts,) Σ μ of each."""
+        return self.values.sum(-1)
 
 
 def matrix(library: Library, device: torch.device | str) -> MembershipMatrix:

@@ -20,11 +20,11 @@ function show(row) {
 
 const stateOf = (form) => JSON.stringify([...new FormData(form)]);
 
-function send(form, always = false) {
+function send(form, always = false, now = always) {
   const state = stateOf(form);
   if (!always && state === form.dataset.sent) return;
   form.dataset.sent = state;
-  window.htmx.trigger(form, "steer");
+  window.htmx.trigger(form, now ? "steer-now" : "steer"); // a dragged slider rests a moment, a switch does not
 }
 
 document.addEventListener("input", (event) => {
@@ -47,7 +47,7 @@ document.addEventListener("change", (event) => {
     }
     show(slider.closest(".turn-row"));
   }
-  send(form);
+  send(form, false, event.target.matches("[data-switch]"));
 });
 
 document.addEventListener("click", (event) => {

@@ -51,7 +51,7 @@ class Browser:
 
     def data(self, url: str) -> dict[str, Any]:
         response = self.http.get(f"{url}.json")
-        assert response.status_code == 200, response.text
+        assert response.status_code in (200, 202), response.text  # 202: not there yet
         return dict(response.json())
 
     def settled(self, url: str, seconds: float = 10) -> dict[str, Any]:

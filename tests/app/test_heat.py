@@ -51,7 +51,8 @@ def test_signed_numbers(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.0, "100 %"), (0.998, "99.8 %"), (0.91, "91 %"), (0.004, "0.4 %"), (0.0, "<0.1 %")]
+    ("value", "text"),
+    [(1.0, "100 %"), (0.998, "99.8 %"), (0.91, "91 %"), (0.004, "0.4 %"), (0.0, "0 %"), (0.0001, "<0.1 %")],
 )
 def test_percent(value: float, text: str) -> None:
     assert formats.percent(value) == text

@@ -216,3 +216,12 @@ def test_steered_runs_go_first(slow: Browser) -> None:
 def test_posting_to_a_run_that_is_not_there(shared: Browser, run: str) -> None:
     for action in ("cancel", "again", "steer"):
         assert shared.http.post(f"/runs/{run}/{action}").status_code == 404
+
+
+def test_results_that_are_not_there_yet_are_accepted_and_not_ok(slow: Browser) -> None:
+    """Empty lists under 200 would look like a result."""
+    url = slow.ask(wait=False)
+    early = slow.http.get(f"{url}.json")
+    assert (early.status_code, early.json()["neurons"]) == (202, [])
+    slow.settled(url)
+    assert slow.http.get(f"{url}.json").status_code == 200

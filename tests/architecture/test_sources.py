@@ -38,7 +38,7 @@ def test_nothing_is_left_unfinished(path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("path", rules.python_files("engine"), ids=name)
 def test_engine_annotations_are_real_objects(path: pathlib.Path) -> None:
-    """Annotations as strings would hide dataclass fields from jaxtyping."""
+    """Annotations as strings would hide dataclass fields from whatever reads them at run time."""
     offences = rules.future_annotations(path.read_text())
     assert not offences
 

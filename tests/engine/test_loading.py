@@ -4,13 +4,13 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from engine.anatomy import find_anatomy, norm_map
+from engine.builtin import scenes
 from engine.contract import ModelRefused, Question
 from engine.loading import BUILTIN_FOLDER, Loaded, load
 from engine.local import LocalEngine, load_engine
@@ -122,7 +122,8 @@ def test_a_checkpoints_own_generation_settings_change_nothing(tmp_path: Path) ->
     """Penalties and suppressed tokens in generation_config.json would bend the probabilities that are shown."""
     folder = tmp_path / "bent"
     shutil.copytree(BUILTIN_FOLDER, folder)
-    question = Question(np.full((126, 126, 3), 120, np.uint8), "what is this?", 3)
+    drawn = scenes.render(scenes.make_scene(scenes.seeded("loading"), ["penguin"]))
+    question = Question(drawn.pixels, "what is this?", 3)
     plain = load_engine(str(folder)).ask(question).answer
     settings = json.loads((folder / "generation_config.json").read_text())
     settings |= {"repetition_penalty": 3.0, "suppress_tokens": [plain.tokens[0].id], "do_sample": True}
