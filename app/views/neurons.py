@@ -71,6 +71,13 @@ def _of(loaded: Loaded, row: Row) -> list[tuple[str, float]]:
     return loaded.memberships.get((row.layer, row.index), [])
 
 
+def _foremost(loaded: Loaded, row: Row) -> list[tuple[str, float]]:
+    """The concepts that the neuron belongs to most; among equals those that this answer is most like."""
+    summary = loaded.attribution.summary if loaded.attribution is not None else None
+    place = {name: k for k, (name, *_) in enumerate(summary["concepts"])} if summary else {}
+    return sorted(_of(loaded, row), key=lambda of: (-of[1], place.get(of[0], len(place)), of[0]))[:CHIPS]
+
+
 def _row(loaded: Loaded, row: Row, largest: float) -> NeuronRow:
     state, run_id = loaded.state, loaded.run.id
     neuron = f"text.{row.layer}.{row.index}"
@@ -87,7 +94,7 @@ def _row(loaded: Loaded, row: Row, largest: float) -> NeuronRow:
         image_percent=formats.percent(share),
         memberships=tuple(
             MembershipView(name, mu, formats.membership(mu), f"/concepts/{exports.quoted(name)}")
-            for name, mu in _of(loaded, row)[:CHIPS]
+            for name, mu in _foremost(loaded, row)
         ),
         heat=state.url(run_id, heat="" if selected else f"neuron:{neuron}"),
         selected=selected,
