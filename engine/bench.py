@@ -48,6 +48,7 @@ def contenders(engine: LocalEngine) -> dict[str, Callable[[], Any]]:
     question = Question(_picture(), QUESTION)
     prompt = build_prompt(loaded, question)
     ids = prompt.ids[None].to(loaded.device)
+    pixels = {name: value.to(loaded.device) for name, value in prompt.pixels.items()}
     picture = Image.fromarray(_picture())
     words = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": QUESTION}]}]
     answer = engine.ask(question).answer
@@ -67,6 +68,12 @@ def contenders(engine: LocalEngine) -> dict[str, Callable[[], Any]]:
         assert torch.equal(inputs["input_ids"], ids)
         inputs.pop("token_type_ids", None)
         loaded.model.generate(**inputs.to(loaded.device), max_new_tokens=question.max_new_tokens)
+
+    @torch.no_grad()
+    def ready_generate() -> None:
+        loaded.model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=question.max_new_tokens, **pixels
+        )
 
     @torch.no_grad()
     def plain_forward() -> None:
@@ -98,6 +105,7 @@ def contenders(engine: LocalEngine) -> dict[str, Callable[[], Any]]:
 
     return {
         "plain generate": plain_generate,
+        "generate, tensors ready": ready_generate,
         "plain forward": plain_forward,
         "decoder forward": decoder_forward,
         "decoder gradient": decoder_gradient,
@@ -162,6 +170,7 @@ def main() -> None:
         print(f"  {name:28s} {value:8.1f} ms")
     ratios = {}
     pairs = [*(tuple(key.split(" / ")) for key in LIMITS), ("decoder gradient", "decoder forward")]
+    pairs += [(name, "generate, tensors ready") for name in ("ask, gradient", "ask, direct", "steered generate")]
     for over, under in pairs:
         key = f"{over} / {under}"
         ratios[key] = medians[over] / medians[under]
