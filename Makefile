@@ -1,6 +1,6 @@
 # Sfumato. `make help` lists what there is; `make run` needs nothing done before it.
 #   PYTHON=python3.12   the Python to build .venv with (3.11 or newer)
-#   HOST= PORT= ARGS=   passed on to `sfumato serve` by `make run`
+#   HOST= PORT= ARGS=   passed on to `sfumato serve` by `make run` (ARGS also by `make versions`)
 #   APT=no              never install system packages; `make test` then says what it skips
 
 PYTHON ?= python3
@@ -14,7 +14,7 @@ RUN_STAMP := .venv/.setup-stamp-run
 TEST_STAMP := .venv/.setup-stamp-test
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint types bench migrate system
+.PHONY: help setup run test check lint types bench versions migrate system
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,3 +55,6 @@ types: $(TEST_STAMP) ## mypy, strict, on app and engine
 bench: $(TEST_STAMP) ## measure the figures in README.md on this machine
 	@$(BIN)/python -m engine.bench
 	@$(BIN)/python scripts/bench_pages.py
+
+versions: $(TEST_STAMP) ## compare answers and rankings between two minor versions of transformers
+	@$(BIN)/python scripts/versions.py $(ARGS)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from app import exports, formats, steerings
-from app.settings import Settings
+from app.settings import CHOICES, Settings
 from app.uploads import BadPicture, Limits, normalise
 from engine.contract import (
     METHODS,
@@ -44,7 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except ValidationError as error:
         problem = error.errors()[0]
-        return _fail(f"SFUMATO_{'.'.join(map(str, problem['loc'])).upper()}: {problem['msg']}.")
+        name = ".".join(map(str, problem["loc"]))
+        given = f"--{name}" if getattr(options, name, None) is not None else f"SFUMATO_{name.upper()}"
+        return _fail(f"{given}: {problem['msg']}.")
     except (EngineError, BadPicture) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (8000; 0 = any free one)")
     serve.add_argument("--model", help="builtin, a folder, or the name of a model on a hub")
+    _add_loading(serve)
     serve.add_argument("--database-url", help="SQLAlchemy URL (an SQLite file in the data folder)")
     serve.add_argument("--data-dir", type=Path, help="folder for pictures and the database (./var)")
     serve.set_defaults(run=_serve)
@@ -74,19 +77,27 @@ def _parser() -> argparse.ArgumentParser:
         "--steer", action="append", default=[], metavar="CONCEPT=LAMBDA",
         help="also answer with this concept turned: −1 suppresses, 0 leaves alone; or text.LAYER.INDEX=FACTOR",
     )  # fmt: skip
-    ask.add_argument("--method", choices=list(METHODS), default="gradient")
+    ask.add_argument("--method", choices=list(METHODS), help="gradient (direct for a model without gradients)")
     ask.add_argument("--model", help="builtin, a folder, or the name of a model on a hub")
+    _add_loading(ask)
     ask.add_argument("--json", action="store_true", help="print one JSON object")
     ask.set_defaults(run=_ask)
     check = commands.add_parser("check", help="run a model's self-check; exit status 0 only if every check holds")
     check.add_argument("model", metavar="MODEL_OR_FOLDER", help="builtin, a folder, or the name of a model on a hub")
+    _add_loading(check)
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=_check)
     return parser
 
 
+def _add_loading(command: argparse.ArgumentParser) -> None:
+    """How a model is loaded; the values are checked by the settings."""
+    for name, (_, words) in CHOICES.items():
+        command.add_argument(f"--{name}", help=words)
+
+
 def _settings(options: argparse.Namespace) -> Settings:
-    names = ("host", "port", "model", "database_url", "data_dir")
+    names = ("host", "port", "model", *CHOICES, "database_url", "data_dir")
     given = {name: getattr(options, name, None) for name in names}
     return Settings(**{name: value for name, value in given.items() if value is not None})
 
@@ -173,17 +184,21 @@ def _check(options: argparse.Namespace) -> int:
     else:
         checks = [{"name": check.name, "holds": check.holds, "detail": check.detail} for check in info.checks]
         told |= {"holds": info.holds, "family": info.family, "revision": info.revision, "checks": checks}
+        told |= {"device": info.device, "dtype": info.dtype, "no_gradient": info.no_gradient}
     if options.json:
         print(json.dumps(told, ensure_ascii=False, allow_nan=False))
     else:
         print("\n".join(f"{'✓' if c['holds'] else '✗'} {c['name']}: {c['detail']}" for c in told["checks"]))
+        if told.get("no_gradient"):
+            print(f"no gradient methods: {told['no_gradient']}")
         reason = told.get("refused") or next((c["name"] for c in told["checks"] if not c["holds"]), None)
         print(f"{options.model}: {'every check holds' if reason is None else f'refused: {reason}'}")
     return 0 if told["holds"] else 1
 
 
 def _answer(engine: Engine, question: Question, steering: Steering, options: argparse.Namespace) -> int:
-    asked = engine.ask(question, options.method, top=options.top)
+    method = options.method or ("direct" if engine.info().no_gradient else "gradient")
+    asked = engine.ask(question, method, top=options.top)
     steered = None
     if not steering.empty:
         steered = engine.steer(question, [token.id for token in asked.answer.tokens], steering)

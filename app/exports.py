@@ -1,7 +1,8 @@
 """A run as data: the JSON object of the command line with its provenance, and Python that reproduces it exactly."""
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -9,7 +10,7 @@ from app import records
 from app.arrays import Floats
 from app.tables import NeuronRow
 from app.views.load import Loaded
-from engine.contract import AnswerToken
+from engine.contract import AnswerToken, Target
 
 
 def quoted(name: str) -> str:
@@ -48,6 +49,7 @@ def run_as_json(loaded: Loaded) -> dict[str, Any]:
         ],
         "heatmap": heat_as_json(heat, summary["grid"][2] if summary["grid"] else None),
         "heatmap_net": net.tolist() if net is not None else None,
+        "measurements": measurements_as_json(loaded),
         "steered": steered,
         "timing_ms": run.timing,
         "provenance": {
@@ -59,13 +61,62 @@ def run_as_json(loaded: Loaded) -> dict[str, Any]:
             "model": dict(loaded.model),
             "generation": {"greedy": True, "max_new_tokens": run.max_new_tokens},
             "method": loaded.state.method,
-            "target": list(loaded.span) if loaded.span else None,
+            "target": target_as_json(loaded),
             "steering": run.steering,
             "library": library(loaded),
             "target_value": finite(row.value) if row is not None and row.value is not None else None,
             "created": run.created.isoformat(),
         },
     }
+
+
+def measurements_as_json(loaded: Loaded) -> dict[str, Any]:
+    """What has been measured of the target, by kind (see engine.measures): its state, and its result once it is done. A
+    method's name where the measurement is of its ranking."""
+    return {
+        kind: {
+            "state": job.state,
+            "method": job.params["method"],
+            "result": job.result if job.state == "done" else None,
+        }
+        for kind, job in loaded.measured.items()
+    }
+
+
+def target_as_json(loaded: Loaded) -> dict[str, Any] | None:
+    """`span`: the answer's tokens that are explained, empty for a text put in its place; `text` and `against` as they
+    are written once that is known (`exact`: and as they were asked for); `explained` ids of each side, null before."""
+    if loaded.choice is None:
+        return None
+    target = written_target(loaded)
+    return {
+        "span": list(loaded.choice.span),
+        "text": target.text,
+        "against": target.against,
+        "exact": loaded.choice.exact,
+        "quantity": target.quantity,
+        "leave_out": list(target.leave_out),
+        "explained": loaded.summary.get("explained"),
+        "explained_against": loaded.summary.get("explained_against"),
+    }
+
+
+def written_target(loaded: Loaded) -> Target:
+    """The target with its texts exactly as they were explained."""
+    target = loaded.choice.target if loaded.choice is not None else Target()
+    text, against = loaded.summary.get("text", target.text), loaded.summary.get("against", target.against)
+    return dataclasses.replace(target, text=text, against=against)
+
+
+def target_as_python(target: Target) -> str:
+    """The expression that makes this target: its span, or where its text is put, and whatever is not a default."""
+    named = [
+        f"{field.name}={getattr(target, field.name)!r}"
+        for field in dataclasses.fields(target)[2:]
+        if getattr(target, field.name) != field.default
+    ]
+    place = [target.start] if target.text is not None else [target.start, target.end]
+    return f"Target({', '.join([*map(repr, place), *named])})"
 
 
 def heat_as_json(evidence: Floats | None, box: Sequence[float] | None) -> dict[str, Any] | None:
@@ -101,7 +152,6 @@ def library(loaded: Loaded) -> str | None:
 def python(loaded: Loaded) -> str:
     """A script that computes this state's attribution again, from the same pixels with the same model."""
     run, state, model = loaded.run, loaded.state, loaded.model
-    start, end = loaded.span or (0, 0)
     loaded_name = "builtin" if model.get("builtin") else model.get("name", "builtin")
     lines = [
         f"# Sfumato run {run.id}: model {model.get('name')}, revision {model.get('revision')}.",
@@ -109,7 +159,7 @@ def python(loaded: Loaded) -> str:
         "from engine.contract import ConceptTurn, NeuronTurn, Question, Steering, Target",
         "from engine.local import load_engine",
         "",
-        f"engine = load_engine({loaded_name!r})",
+        f"engine = load_engine({loaded_name!r}{_loading(model)})",
         f"assert engine.info().revision == {model.get('revision')!r}",
     ]
     if run.steering and run.steering["concepts"]:
@@ -126,12 +176,22 @@ def python(loaded: Loaded) -> str:
         f"steering = {_steering(run.steering)}",
         f"answer_ids = {[token.id for token in loaded.tokens]}  # {(run.answer or {}).get('text', '')!r}",
         "attribution = engine.attribute(",
-        f"    question, answer_ids, Target({start}, {end}), {state.method!r}, steering, top={top}",
+        f"    question, answer_ids, {target_as_python(written_target(loaded))},",
+        f"    {state.method!r}, steering, top={top}",
         ")",
         "for neuron in attribution.neurons:",
         "    print(neuron.neuron, round(neuron.score, 4), neuron.by_modality)",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _loading(model: Mapping[str, Any]) -> str:
+    """How the model was loaded, as arguments: its numbers come from this device, dtype and packing."""
+    if not model.get("device"):
+        return ""
+    dtype, _, packed = str(model["dtype"]).partition(", ")
+    bits = f", quantize={packed[0]}" if packed[:1].isdigit() else ""
+    return f", device={str(model['device'])!r}, dtype={dtype!r}{bits}"
 
 
 def _steering(value: dict[str, Any] | None) -> str:

@@ -19,6 +19,9 @@ FOR, AGAINST, MEMBERSHIP = "#1d6f86", "#b5502b", "#9a7b2f"
 DIVERGING = [[0.0, AGAINST], [0.5, "rgba(128,128,128,0.08)"], [1.0, FOR]]
 """Rust over nothing to teal: told apart by people of every colour vision, and centred on zero."""
 
+SPACED = 4
+"""On a logarithmic axis, the least ratio of two ticks that are both named."""
+
 Figure = dict[str, Any]
 
 
@@ -53,10 +56,56 @@ def cardinality_by_layer(layers: Sequence[float]) -> Figure:
     return figure
 
 
+def deletion_curve(
+    sizes: Sequence[int],
+    ranked: Sequence[float],
+    random: Sequence[Sequence[float]],
+    whole: float,
+    unit: str,
+) -> Figure:
+    """The target's value when `sizes` neurons are ablated: along the ranking, along each `random` ranking and their
+    mean, with the area between; and the level `whole`, where none is. A trace's `meta` names its colour."""
+    figure = copy.deepcopy(_deletion_curve(len(random)))
+    mean = [float(value) for value in np.mean(random, axis=0)]
+    level = [float(whole)] * len(sizes)
+    for trace, values in zip(figure["data"], (*random, level, mean, ranked), strict=True):
+        trace |= {"x": [int(size) for size in sizes], "y": [float(value) for value in values]}
+    figure["layout"]["xaxis"] |= {"tickvals": list(sizes), "ticktext": _labels(sizes)}
+    figure["layout"]["yaxis"]["title"]["text"] = unit
+    return figure
+
+
+def _labels(sizes: Sequence[int]) -> list[str]:
+    """One for each tick, empty where it would run into that of the next one that is named: the largest is."""
+    labels, last = [""] * len(sizes), math.inf
+    for k in reversed(range(len(sizes))):
+        if last >= SPACED * sizes[k]:
+            labels[k], last = str(sizes[k]), sizes[k]
+    return labels
+
+
+def scores_and_effects(
+    names: Sequence[str], scores: Sequence[float], effects: Sequence[float], *, equal: bool
+) -> Figure:
+    """Each neuron's score and the exact effect of ablating it alone; with `equal`, the line on which both are equal."""
+    figure = copy.deepcopy(_scores_and_effects())
+    both = [float(value) for value in (*scores, *effects)]
+    ends = [min(both), max(both)] if equal and both else []
+    figure["data"][0] |= {"x": ends, "y": ends}
+    figure["data"][1] |= {
+        "x": [float(value) for value in scores],
+        "y": [float(value) for value in effects],
+        "text": list(names),
+    }
+    return figure
+
+
 def warm() -> None:
-    """Build both kinds, so that nobody waits for plotly to load its parts."""
+    """Build every kind, so that nobody waits for plotly to load its parts."""
     _layers_by_position()
     _cardinality_by_layer()
+    _deletion_curve(1)
+    _scores_and_effects()
 
 
 @functools.cache
@@ -81,6 +130,56 @@ def _cardinality_by_layer() -> Figure:
         xaxis={"title": {"text": "layer"}},
         yaxis={"title": {"text": "cardinality Σμ"}, "rangemode": "tozero"},
     )
+
+
+@functools.cache
+def _deletion_curve(random: int) -> Figure:
+    at = "%{x} ablated · %{y:.3f}<extra></extra>"
+    lines = [
+        graph_objects.Scatter(mode="lines", meta="line", line={"width": 1}, showlegend=False, hoverinfo="skip")
+        for _ in range(random)
+    ]
+    lines += [
+        graph_objects.Scatter(
+            mode="lines", meta="soft", line={"width": 1, "dash": "dot"}, name="none", showlegend=False, hovertemplate=at
+        ),
+        graph_objects.Scatter(
+            mode="lines+markers", meta="soft", line={"width": 2}, marker={"size": 4}, name="random", hovertemplate=at
+        ),
+        graph_objects.Scatter(
+            mode="lines+markers", meta="against", line={"width": 2.5}, marker={"size": 6}, name="ranked",
+            fill="tonexty", hovertemplate=at,
+        ),
+    ]  # fmt: skip
+    made = _as_dict(
+        lines,
+        xaxis={"type": "log", "title": {"text": "neurons ablated"}, "zeroline": False, "tickangle": 0},
+        yaxis={"title": {"text": ""}, "automargin": True, "zeroline": False},
+    )
+    made["layout"] |= {
+        "margin": {"l": 52, "r": 12, "t": 30, "b": 36},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "reversed"},
+    }
+    return made
+
+
+@functools.cache
+def _scores_and_effects() -> Figure:
+    line = graph_objects.Scatter(
+        mode="lines", meta="soft", line={"width": 1, "dash": "dot"}, showlegend=False, hoverinfo="skip"
+    )
+    points = graph_objects.Scatter(
+        mode="markers", meta="for", marker={"size": 6, "opacity": 0.7}, showlegend=False,
+        hovertemplate="%{text}<br>score %{x:.3g} · effect %{y:.3g}<extra></extra>",
+    )  # fmt: skip
+    axis = {"automargin": True, "nticks": 5, "exponentformat": "power", "tickangle": 0}
+    made = _as_dict(
+        [line, points],
+        xaxis={"title": {"text": "score"}, **axis},
+        yaxis={"title": {"text": "exact effect"}, **axis},
+    )
+    made["layout"]["margin"] = {"l": 52, "r": 12, "t": 30, "b": 36}
+    return made
 
 
 def _as_dict(trace: Any, **axes: Any) -> Figure:

@@ -2,8 +2,11 @@
 
 import datetime as dt
 import math
+import unicodedata
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+QUOTED = 60
+"""Characters of a text that a sentence quotes."""
 STEPS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 
 
@@ -64,9 +67,24 @@ def milliseconds(value: float) -> str:
     return f"{value:.0f} ms" if value < 10_000 else f"{value / 1000:.1f} s"
 
 
+def about(seconds: float) -> str:
+    """A time to wait, roughly."""
+    if seconds < 1:
+        return "about a second"
+    return f"about {seconds:.0f} s" if seconds < 100 else f"about {seconds / 60:.0f} min"
+
+
 def one_line(text: str) -> str:
     """What a person typed, on one line and without control characters (Postgres refuses NUL)."""
     return " ".join("".join(" " if ord(letter) < 32 or ord(letter) == 127 else letter for letter in text).split())
+
+
+def quoted(text: str) -> str:
+    """A text that anybody wrote, as a sentence can quote it: not too long, and set apart (by isolates, U+2068 and
+    U+2069) where its letters run from right to left, so that the sentence's own words and numbers keep their order."""
+    short = text if len(text) <= QUOTED else text[: QUOTED - 1] + "…"
+    backwards = any(unicodedata.bidirectional(letter) in ("R", "AL", "RLE", "RLO", "RLI") for letter in short)
+    return f"\u2068{short}\u2069" if backwards else short
 
 
 def ago(then: dt.datetime, now: dt.datetime) -> str:

@@ -11,7 +11,7 @@ found `running` at start were cut off by a crash and are queued again.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -20,11 +20,17 @@ from sqlalchemy.orm import Session
 from app import queries, records, steerings
 from app.database import Database
 from app.tables import AttributionRow, NeuronRow, Run, now
-from engine.contract import PLAIN, Answer, Attribution, ModelInfo, Steered, Steering, Target
+from app.targets import TargetChoice, from_json
+from engine.contract import PLAIN, Answer, Attribution, ModelInfo, Steered, Steering, Target, Variant
 
 RESULTS = 1
 """Part of every identity. Raise it when a change of the engine gives other numbers for the same question and model
 (a corrected formula, another order of steps, another way to generate): what was stored before is not served as new."""
+STORED = 2
+"""What is kept of an attribution. Raise it when a page shows more of it: what was stored before is computed again."""
+SLOW_METHODS = ("ablation", "logprob_increase")
+"""Methods that may take seconds: they are taken up when nothing else waits, and `ablation` lets others pass between its
+batches."""
 CONTROL_SEED = 0
 OTHER_MODEL = "This run was asked of another model than the one that is loaded now"
 OTHER_MODEL_REMEDY = "Ask the question again, or start the server with that model."
@@ -35,7 +41,7 @@ OTHER_LIBRARY_REMEDY = "Steer the original run again."
 @dataclasses.dataclass(frozen=True, slots=True)
 class Job:
     """What the worker needs of a claimed row. `original_ids`: the parent's answer for a steered run, this run's own
-    answer for an attribution. `attribution_id` is None for a run."""
+    answer for an attribution, whose target is `choice`. `attribution_id` is None for a run."""
 
     run_id: str
     attribution_id: int | None
@@ -45,7 +51,7 @@ class Job:
     method: str
     steering: Steering
     original_ids: tuple[int, ...]
-    target: Target
+    choice: TargetChoice
     parent_id: str | None
 
 
@@ -78,6 +84,11 @@ def model_of_steered(session: Session, parent: Run, steering: Mapping[str, Any])
     return {**parent.model, "library": queries.library_revision(session, parent.model_revision)}
 
 
+def own_method(info: ModelInfo | None) -> str:
+    """The method that comes with an answer: `gradient`, where the model can be gone through backwards."""
+    return "direct" if info is not None and info.no_gradient else "gradient"
+
+
 def same_model(run: Run, info: ModelInfo | None) -> bool:
     """Was this run answered (or asked) by what is loaded: the same weights, on the same kind of device, in the same
     numbers? All that is computed about one run comes from one model."""
@@ -96,17 +107,20 @@ def _same_library(session: Session, run: Run) -> bool:
 
 
 def outdated(session: Session, run: Run, row: AttributionRow, info: ModelInfo | None) -> bool:
-    """May this attribution be computed anew? Its concepts come from an earlier library, or it failed for want of the
-    model or library that is there now."""
+    """May this attribution be computed anew? It lacks what is STORED today, or its concepts come from an earlier
+    library, or it failed for want of the model or library that is there now."""
     if not same_model(run, info) or not _same_library(session, run):
         return False
     if row.state == "failed":
         return row.error.startswith((OTHER_MODEL, OTHER_LIBRARY))
+    if row.state != "done":
+        return False
+    summary = row.summary or {}
     library = queries.library_revision(session, run.model_revision)
-    return row.state == "done" and (row.summary or {}).get("library") != library
+    return summary.get("stored") != STORED or summary.get("library") != library
 
 
-def _unfit(session: Session, run: Run, info: ModelInfo) -> tuple[str, str]:
+def unfit(session: Session, run: Run, info: ModelInfo) -> tuple[str, str]:
     """(error, remedy): why what is loaded cannot work on this run; ("", "") when it can."""
     if not same_model(run, info):
         model = run.model or {}
@@ -124,19 +138,31 @@ def recover(database: Database) -> None:
         session.execute(update(AttributionRow).where(AttributionRow.state == "running").values(state="queued"))
 
 
-def claim(database: Database, info: ModelInfo) -> Job | None:
-    """Take the next job: steered runs, then attributions, then plain runs, each first come, first served."""
-    with database.read() as session:  # an idle worker looks often; it must not take the write lock for that
-        if not (_next_run(session, steered=True) or _next_attribution(session) or _next_run(session, steered=False)):
-            return None
-    with database.write() as session:
-        run = _next_run(session, steered=True)
-        if run is None:
-            row = _next_attribution(session)
-            if row is not None:
-                return _claim_attribution(session, row, info)
-            run = _next_run(session, steered=False)
-        return _claim_run(session, run, info) if run is not None else None
+def claim(database: Database, info: ModelInfo, told: Callable[[], None], *, urgent: bool = False) -> Job | None:
+    """Take the next job: steered runs, attributions, plain runs, attributions by SLOW_METHODS (not with `urgent`); each
+    first come, first served. `told` of each row that is settled without a job: it is asked of another model."""
+    while True:
+        with database.read() as session:  # an idle worker looks often; it must not take the write lock for that
+            if _next(session, urgent=urgent) is None:
+                return None
+        with database.write() as session:
+            row = _next(session, urgent=urgent)
+            if isinstance(row, AttributionRow):
+                job = _claim_attribution(session, row, info)
+            else:
+                job = _claim_run(session, row, info) if row is not None else None
+        if job is not None:
+            return job
+        told()
+
+
+def _next(session: Session, *, urgent: bool) -> Run | AttributionRow | None:
+    return (
+        _next_run(session, steered=True)
+        or _next_attribution(session, slow=False)
+        or _next_run(session, steered=False)
+        or (None if urgent else _next_attribution(session, slow=True))
+    )
 
 
 def _next_run(session: Session, *, steered: bool) -> Run | None:
@@ -145,8 +171,9 @@ def _next_run(session: Session, *, steered: bool) -> Run | None:
     return session.scalars(chosen.with_for_update()).first()
 
 
-def _next_attribution(session: Session) -> AttributionRow | None:
-    chosen = select(AttributionRow).where(AttributionRow.state == "queued")
+def _next_attribution(session: Session, *, slow: bool) -> AttributionRow | None:
+    method = AttributionRow.method.in_(SLOW_METHODS) if slow else AttributionRow.method.not_in(SLOW_METHODS)
+    chosen = select(AttributionRow).where(AttributionRow.state == "queued", method)
     ordered = chosen.order_by(AttributionRow.queued, AttributionRow.id).limit(1)
     return session.scalars(ordered.with_for_update()).first()
 
@@ -155,30 +182,35 @@ def _claim_run(session: Session, run: Run, info: ModelInfo) -> Job | None:
     parent = session.get(Run, run.parent_id) if run.parent_id else None
     if not run.model_revision:
         _bind(session, run, info)
-    error, remedy = _unfit(session, run, info)
+    error, remedy = unfit(session, run, info)
     if error:
         run.state, run.error, run.remedy, run.finished = "failed", error, remedy, now()
         return None
     run.state, run.started = "running", now()
     answered = parent.answer if parent is not None else None
-    return _job(run, None, run.method, Target(), records.ids(answered) if answered else [])
+    return job_of(run, None, run.method, TargetChoice(Target()), records.ids(answered) if answered else [])
 
 
 def _claim_attribution(session: Session, row: AttributionRow, info: ModelInfo) -> Job | None:
     run = session.get_one(Run, row.run_id)
-    error, remedy = _unfit(session, run, info)
+    error, remedy = unfit(session, run, info)
     if error or run.answer is None:
         row.state, row.error = "failed", f"{error} {remedy}".strip() or "This run has no answer to explain."
         return None
     row.state = "running"
-    return _job(run, row.id, row.method, Target(row.start, row.end), records.ids(run.answer))
+    return job_of(run, row.id, row.method, from_json(row.start, row.end, row.target))
 
 
-def _job(run: Run, attribution_id: int | None, method: str, target: Target, original_ids: list[int]) -> Job:
+def job_of(
+    run: Run, attribution_id: int | None, method: str, choice: TargetChoice, original_ids: list[int] | None = None
+) -> Job:
+    """`original_ids`: this run's own answer unless another is given."""
+    if original_ids is None:
+        original_ids = records.ids(run.answer) if run.answer else []
     steering = steerings.from_json(run.steering) if run.steering else PLAIN
     return Job(
         run.id, attribution_id, run.picture_hash, run.question, run.max_new_tokens, method, steering,
-        tuple(original_ids), target, run.parent_id,
+        tuple(original_ids), choice, run.parent_id,
     )  # fmt: skip
 
 
@@ -186,6 +218,7 @@ def _bind(session: Session, run: Run, info: ModelInfo) -> None:
     """Give a run that was asked before this model was known its model and its true identity. Where another row has
     that identity already, this one gets a name of its own."""
     model = records.model_to_json(info)
+    run.method = own_method(info)
     true = identity(run.picture_hash, run.question, model, run.max_new_tokens, run.method, None)
     taken = session.scalars(select(Run.id).where(Run.identity == true, Run.id != run.id)).first()
     run.identity = f"again:{run.id}" if taken else true
@@ -203,21 +236,35 @@ def save_answer(
         run.pair = records.pair_to_json(steered) if steered is not None else None
 
 
+def row_of(run_id: str, choice: TargetChoice, method: str) -> AttributionRow:
+    """A new row for a target's attribution."""
+    start, end = choice.span
+    return AttributionRow(
+        run_id=run_id, start=start, end=end, key=choice.key, target=choice.to_json(), method=method
+    )  # fmt: skip
+
+
 def save_attribution(
-    database: Database, run_id: str, span: tuple[int, int], method: str, attribution: Attribution
+    database: Database,
+    run_id: str,
+    choice: TargetChoice,
+    method: str,
+    attribution: Attribution,
+    ways: Mapping[str, tuple[Variant, ...]] | None = None,
 ) -> None:
-    """Insert or replace the attribution of this span by this method, with its ranked neurons."""
-    start, end = span
+    """Insert or replace the attribution of this target by this method, with its ranked neurons. `ways`: those in which
+    the target's texts can be written, by field."""
     with database.write() as session:
-        same = (AttributionRow.run_id == run_id, AttributionRow.start == start, AttributionRow.end == end)
-        row = session.scalars(select(AttributionRow).where(*same, AttributionRow.method == method)).first()
+        row = queries.attribution(session, run_id, choice.key, method, arrays=False)
         if row is None:
-            row = AttributionRow(run_id=run_id, start=start, end=end, method=method, state="running")
+            row = row_of(run_id, choice, method)
+            row.state = "running"
             session.add(row)
             session.flush()
         row.state, row.error = "done", ""
         model_revision = session.get_one(Run, run_id).model_revision
-        neurons = records.fill(row, attribution, queries.library_revision(session, model_revision))
+        neurons = records.fill(row, attribution, queries.library_revision(session, model_revision), ways or {})
+        row.summary = {**(row.summary or {}), "stored": STORED}
         session.execute(delete(NeuronRow).where(NeuronRow.attribution_id == row.id))
         columns = [column.key for column in NeuronRow.__mapper__.column_attrs]
         if neurons:
@@ -241,23 +288,25 @@ def finish(database: Database, job: Job, timing: dict[str, float]) -> None:
 
 
 def fail(database: Database, job: Job, error: str, remedy: str) -> None:
+    """Without effect on a row that is not there any more."""
     with database.write() as session:
         if job.attribution_id is not None:
-            row = session.get_one(AttributionRow, job.attribution_id)
-            row.state, row.error = "failed", f"{error} {remedy}".strip()
-        else:
-            run = session.get_one(Run, job.run_id)
+            row = session.get(AttributionRow, job.attribution_id)
+            if row is not None:
+                row.state, row.error = "failed", f"{error} {remedy}".strip()
+        elif (run := session.get(Run, job.run_id)) is not None:
             run.state, run.error, run.remedy, run.finished = "failed", error, remedy, now()
             run.stop_requested = False
 
 
 def stopped(database: Database, job: Job) -> None:
-    """The worker stopped this job: cancelled if that is still wanted, else queued again."""
+    """The worker stopped this job: cancelled if that is still wanted, else queued again; nothing if its row is gone."""
     with database.write() as session:
         if job.attribution_id is not None:
-            session.get_one(AttributionRow, job.attribution_id).state = "queued"
-            return
-        run = session.get_one(Run, job.run_id)
-        wanted, run.stop_requested = run.stop_requested, False
-        run.state = "cancelled" if wanted else "queued"
-        run.finished = now() if wanted else None
+            row = session.get(AttributionRow, job.attribution_id)
+            if row is not None:
+                row.state = "queued"
+        elif (run := session.get(Run, job.run_id)) is not None:
+            wanted, run.stop_requested = run.stop_requested, False
+            run.state = "cancelled" if wanted else "queued"
+            run.finished = now() if wanted else None

@@ -15,7 +15,19 @@ from app.database import Database
 from app.middleware import Guard
 from app.pictures import Store
 from app.rendering import STATIC, VERSION_MARK, Renderer
-from app.routes import ask, attributions, concepts, events, exports, models, pictures, runs, steering
+from app.routes import (
+    ask,
+    attributions,
+    compare,
+    concepts,
+    events,
+    exports,
+    measurements,
+    models,
+    pictures,
+    runs,
+    steering,
+)
 from app.services import Services
 from app.settings import Settings
 from app.worker import EngineFactory, Worker
@@ -30,7 +42,7 @@ def load_engine(settings: Settings) -> Engine:
         return FakeEngine(settings.fake_delay)
     from engine.local import load_engine as load_local
 
-    loaded: Engine = load_local(settings.model)
+    loaded: Engine = load_local(settings.model, *_how(settings))
     return loaded
 
 
@@ -40,8 +52,13 @@ def check_model(settings: Settings) -> ModelInfo:
         return load_engine(settings).info()
     from engine.local import check_model as check_local
 
-    checked: ModelInfo = check_local(settings.model)
+    checked: ModelInfo = check_local(settings.model, *_how(settings))
     return checked
+
+
+def _how(settings: Settings) -> tuple[str | None, str | None, int | None]:
+    """Device, number type and bits, None where they are not chosen."""
+    return settings.device or None, settings.dtype or None, settings.quantize or None
 
 
 def create_app(settings: Settings | None = None, engine_factory: EngineFactory | None = None) -> FastAPI:
@@ -68,7 +85,19 @@ def create_app(settings: Settings | None = None, engine_factory: EngineFactory |
     app.add_middleware(Guard, settings=chosen)
     errors.install(app)
     app.mount("/static", CachedFiles(directory=STATIC, check_dir=False), name="static")
-    for module in (ask, exports, events, runs, attributions, steering, pictures, concepts, models):
+    for module in (
+        ask,
+        exports,
+        events,
+        runs,
+        attributions,
+        measurements,
+        steering,
+        pictures,
+        concepts,
+        models,
+        compare,
+    ):
         app.include_router(module.router)
     return app
 

@@ -2,12 +2,12 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import case, func, or_, select
 from sqlalchemy.orm import Session, aliased, defer
 
-from app.tables import LIVE, AttributionRow, ConceptRow, Membership, NeuronRow, Picture, Run
+from app.tables import LIVE, AttributionRow, ConceptRow, JobRow, Membership, NeuronRow, Picture, Run
 
 PER_PAGE = 30
 SHOWN_MEMBERSHIP = 0.05
@@ -19,11 +19,13 @@ def queue_length(session: Session, *, running: bool = True) -> int:
     states = LIVE if running else ("queued",)
     runs = select(func.count()).select_from(Run).where(Run.state.in_(states)).scalar_subquery()
     others = select(func.count()).select_from(AttributionRow).where(AttributionRow.state.in_(states)).scalar_subquery()
-    return int(session.execute(select(runs + others)).scalar_one())
+    long = select(func.count()).select_from(JobRow).where(JobRow.state.in_(states)).scalar_subquery()
+    return int(session.execute(select(runs + others + long)).scalar_one())
 
 
-def queue_position(session: Session, run: Run) -> int:
-    """How many jobs are served up to and including this waiting run; 0 when it does not wait. See jobs.claim."""
+def queue_position(session: Session, run: Run, slow: Collection[str]) -> int:
+    """How many jobs are served up to and including this waiting run; 0 when it does not wait. Attributions by `slow`
+    methods and long jobs let it pass. See jobs.claim."""
     if run.state != "queued":
         return 0
     steered = Run.parent_id.is_not(None)
@@ -32,7 +34,7 @@ def queue_position(session: Session, run: Run) -> int:
     waiting = or_(Run.state == "running", (Run.state == "queued") & ahead)
     count = int(session.execute(select(func.count()).select_from(Run).where(waiting)).scalar_one())
     if run.parent_id is None:
-        live = AttributionRow.state.in_(LIVE)
+        live = AttributionRow.state.in_(LIVE) & AttributionRow.method.not_in(slow)
         count += int(session.execute(select(func.count()).select_from(AttributionRow).where(live)).scalar_one())
     return count
 
@@ -74,14 +76,31 @@ def recent(session: Session, limit: int) -> list[Run]:
     return list(session.scalars(newest.limit(limit)))
 
 
-def attribution(
-    session: Session, run_id: str, start: int, end: int, method: str, *, arrays: bool = True
-) -> AttributionRow | None:
+def nearest(session: Session, to: Run, limit: int) -> list[Run]:
+    """Other runs, steered ones too: first those of the same picture, then those of the same question, newest first."""
+    same_picture = Run.picture_hash == to.picture_hash if to.picture_hash else Run.picture_hash.is_(None)
+    near = case((same_picture, 0), (Run.question == to.question, 1), else_=2)
+    ordered = select(Run).where(Run.id != to.id).order_by(near, Run.created.desc(), Run.id.desc())
+    return list(session.scalars(ordered.limit(limit)))
+
+
+def steered(session: Session, parent_id: str, limit: int) -> list[Run]:
+    """The newest steered runs of a run."""
+    chosen = select(Run).where(Run.parent_id == parent_id).order_by(Run.created.desc(), Run.id.desc())
+    return list(session.scalars(chosen.limit(limit)))
+
+
+def attributions(session: Session, run_id: str, limit: int) -> list[AttributionRow]:
+    """The newest finished attributions of a run, without their arrays."""
+    chosen = select(AttributionRow).where(AttributionRow.run_id == run_id, AttributionRow.state == "done")
+    ordered = chosen.options(defer(AttributionRow.arrays)).order_by(AttributionRow.id.desc())
+    return list(session.scalars(ordered.limit(limit)))
+
+
+def attribution(session: Session, run_id: str, key: str, method: str, *, arrays: bool = True) -> AttributionRow | None:
+    """`key` spells the target (see targets.TargetChoice)."""
     chosen = select(AttributionRow).where(
-        AttributionRow.run_id == run_id,
-        AttributionRow.start == start,
-        AttributionRow.end == end,
-        AttributionRow.method == method,
+        AttributionRow.run_id == run_id, AttributionRow.key == key, AttributionRow.method == method
     )
     if not arrays:
         chosen = chosen.options(defer(AttributionRow.arrays))

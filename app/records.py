@@ -1,13 +1,14 @@
 """Between the engine's data and rows: what is stored of an answer, a pair and an attribution, and how it is read."""
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from app.arrays import pack
 from app.tables import AttributionRow, NeuronRow
-from engine.contract import Alternative, Answer, AnswerToken, Attribution, ModelInfo, Steered
+from engine.contract import Alternative, Answer, AnswerToken, Attribution, ModelInfo, Steered, Variant
 
 JsonObject = dict[str, Any]
 
@@ -59,9 +60,11 @@ def pair_to_json(steered: Steered) -> JsonObject:
     }
 
 
-def fill(row: AttributionRow, attribution: Attribution, library: str) -> list[NeuronRow]:
+def fill(
+    row: AttributionRow, attribution: Attribution, library: str, ways: Mapping[str, tuple[Variant, ...]]
+) -> list[NeuronRow]:
     """Write an attribution into its row; the ranked neurons come back as rows to insert (the row needs its id).
-    `library`: the revision of the library that its concepts belong to."""
+    `library`: the revision of the library that its concepts belong to. `ways` in which its texts can be written."""
     grid = attribution.grid
     row.value = attribution.value
     row.summary = {
@@ -71,6 +74,15 @@ def fill(row: AttributionRow, attribution: Attribution, library: str) -> list[Ne
         "modality_shares": list(attribution.modality_shares),
         "concepts": [[scored.concept, scored.score, scored.similarity] for scored in attribution.concepts],
         "checks": [[check.name, check.holds, check.detail] for check in attribution.checks],
+        "text": attribution.target.text,
+        "against": attribution.target.against,
+        "explained": list(attribution.explained),
+        "explained_against": list(attribution.explained_against),
+        "apart": [[kind.kind, list(kind.positions), kind.share, kind.left_out] for kind in attribution.apart],
+        "ways": {
+            field: [[way.text, list(way.ids), list(way.pieces), way.logprob] for way in found]
+            for field, found in ways.items()
+        },
     }
     row.arrays = pack(
         {
@@ -79,7 +91,9 @@ def fill(row: AttributionRow, attribution: Attribution, library: str) -> list[Ne
             "layer_sums": attribution.layer_sums,
             "heat": attribution.heat,
             "evidence_heat": attribution.evidence_heat,
+            "layer_heats": attribution.layer_heats,
             "neuron_heats": _stack([neuron.heat for neuron in attribution.neurons]),
+            "activation_heats": _stack([neuron.activation for neuron in attribution.neurons]),
             "concept_heats": _stack([scored.heat for scored in attribution.concepts]),
         }
     )

@@ -21,6 +21,8 @@ PAGES: dict[str, type[Any]] = {
     "runs/show.html": contexts.RunPage,
     "concepts/index.html": contexts.ConceptsPage,
     "concepts/show.html": contexts.ConceptPage,
+    "compare/choose.html": contexts.ChoosePage,
+    "compare/show.html": contexts.ComparePage,
     "model/show.html": contexts.ModelPage,
     "error.html": contexts.ErrorPage,
     "_error.html": contexts.ErrorPage,
@@ -35,6 +37,7 @@ FRAGMENTS: dict[str, type[Any]] = {
     "steer": contexts.SteerView,
     "steered": contexts.SteeredView,
     "where": contexts.WhereView,
+    "trust": contexts.TrustView,
 }
 """Fragments of a run's page: `name` is rendered by runs/_name.html, whose one variable and root id are `name`."""
 

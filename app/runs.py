@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from app import formats, jobs, pictures, queries, records, steerings
+from app import formats, jobs, longjobs, pictures, queries, records, steerings
 from app.services import Services
 from app.tables import LIVE, AttributionRow, NeuronRow, Run, Watcher, now
+from app.targets import TargetChoice, outside
 from app.uploads import Normalised
 from engine.contract import METHODS, BadTarget, RequestError, UnknownName
 
@@ -47,7 +48,7 @@ def ask(services: Services, question: str, picture_hash: str | None) -> str:
     if len(text) > limit:
         raise RequestError(f"The question has {len(text)} characters; at most {limit} are taken. Shorten it.")
     _needs_model(services)
-    new, method = services.settings.max_new_tokens, "gradient"
+    new, method = services.settings.max_new_tokens, jobs.own_method(services.worker.info)
     info = services.worker.info
     if info is not None:
         model = records.model_to_json(info)
@@ -135,26 +136,24 @@ def _superseded(session: Session, services: Services, parent_id: str, panel: str
     return [run.id for run in unheard if _stop(run)]
 
 
-def retarget(services: Services, run_id: str, start: int, end: int, method: str, *, again: bool = False) -> bool:
-    """Queue the attribution of a span unless it is there already; True if it was queued. One that is outdated (see
+def retarget(services: Services, run_id: str, choice: TargetChoice, method: str, *, again: bool = False) -> bool:
+    """Queue the attribution of a target unless it is there already; True if it was queued. One that is outdated (see
     jobs.outdated) counts as missing; `again` repeats any failed one."""
     if method not in METHODS:
         raise UnknownName(f"There is no method “{method}”. Choose one of {', '.join(METHODS)}.")
     with services.database.write() as session:
         run = _get(session, run_id)
-        count = len(run.answer["tokens"]) if run.answer else 0
-        if not 0 <= start < end <= count:
-            raise BadTarget(f"Tokens {start} to {end} are not a span of this answer, which has {count} tokens.")
-        if run.live and (start, end, method) == (0, count, run.method):
+        _inside(run, choice)
+        if run.live and choice.key == f"0-{_length(run)}" and method == run.method:
             return False  # the run's own job brings it
-        row = queries.attribution(session, run_id, start, end, method, arrays=False)
+        row = queries.attribution(session, run_id, choice.key, method, arrays=False)
         failed = row is not None and row.state == "failed"
         if row is not None and not (again and failed) and not jobs.outdated(session, run, row, services.worker.info):
             return False
         _needs_model(services)
         _room(session, services)
         if row is None:
-            row = AttributionRow(run_id=run_id, start=start, end=end, method=method)
+            row = jobs.row_of(run_id, choice, method)
             session.add(row)
         else:
             session.execute(delete(NeuronRow).where(NeuronRow.attribution_id == row.id))
@@ -162,6 +161,54 @@ def retarget(services: Services, run_id: str, start: int, end: int, method: str,
         row.summary = row.arrays = row.value = None
     services.worker.wake()
     return True
+
+
+def measure(services: Services, run_id: str, kind: str, choice: TargetChoice, method: str) -> None:
+    """Queue a measurement of a target unless it is there already."""
+    if kind not in longjobs.KINDS:
+        raise UnknownName(f"There is no measurement “{kind[:40]}”. Choose one of {', '.join(longjobs.KINDS)}.")
+    if method not in METHODS:
+        raise UnknownName(f"There is no method “{method}”. Choose one of {', '.join(METHODS)}.")
+
+    def room() -> None:
+        _needs_model(services)
+        _room(session, services)
+
+    with services.database.write() as session:
+        run = _get(session, run_id)
+        _inside(run, choice)
+        if kind == "noise" and run.steering:
+            raise RequestError("The noise band is measured without steering. Measure it on the original run's page.")
+        job_id = longjobs.request(session, kind, run_id, longjobs.params_of(kind, choice, method), room).id
+    services.worker.stop(job_id, wanted=False)
+    services.worker.wake()
+    services.broker.publish(run_id)
+
+
+def cancel_measurement(services: Services, job_id: str) -> str:
+    """Stop a live measurement; the id of its run. Raises NoSuchRun."""
+    with services.database.write() as session:
+        row = longjobs.cancel(session, job_id)
+        if row is None or row.run_id is None:
+            raise NoSuchRun(f"There is no measurement “{job_id[:40]}”.")
+        run_id, asked = row.run_id, row.stop_requested
+    if asked:
+        services.worker.stop(job_id)
+    services.broker.publish(run_id)
+    return run_id
+
+
+def _length(run: Run) -> int:
+    return len(run.answer["tokens"]) if run.answer else 0
+
+
+def _inside(run: Run, choice: TargetChoice) -> None:
+    """Refuse a span outside the answer. Raises BadTarget."""
+    (start, end), count = choice.span, _length(run)
+    if choice.target.text is None and not 0 <= start < end <= count:
+        raise outside(start, end, count)
+    if not 0 <= start <= count:
+        raise BadTarget(f"A text cannot be put after {start} tokens of an answer that has {count}.")
 
 
 def cancel(services: Services, run_id: str) -> None:

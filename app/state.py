@@ -1,10 +1,12 @@
 """A run's page as a value: everything that a URL of it can say. `url()` writes what `parse()` reads.
 
-`span` (start, end) of answer tokens, None = the whole answer. `heat`: 'all', 'off', 'concept:NAME',
-'neuron:text.L.I', or '' for the neurons that carried the target, each by its degree (a URL may say 'evidence'). `steer`
-is the id of the steered run that stands beside this one. `add` are concepts and neurons that were added to the steering
-panel by hand. `rows`: neurons shown at most. `panel` names one view of the page; it is read from a URL but never
-written into one.
+`span` (start, end) of answer tokens, None = the whole answer. `say`: a text to explain instead, put after the answer's
+first `span[0]` tokens; `against`: the text it is contrasted with; `exact`: both are meant as written, else in their
+most probable way. `quantity` of the target, `leave`: kinds of positions left out of all sums. `method`: '' is the run's
+own. `heat`: 'all', 'off', 'input', 'layer:L', 'concept:NAME', 'neuron:text.L.I', 'activation:text.L.I', or '' for the
+neurons that carried the target, each by its degree (a URL may say 'evidence'). `steer` is the id of the steered run
+that stands beside this one. `add` are concepts and neurons that were added to the steering panel by hand. `rows`:
+neurons shown at most. `panel` names one view of the page; it is read from a URL but never written into one.
 """
 
 import dataclasses
@@ -14,18 +16,28 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from app import steerings
-from engine.contract import METHODS, MODALITIES, BadTarget, RequestError, UnknownName
+from app.targets import MAX_TEXT
+from engine.contract import APART, METHODS, MODALITIES, QUANTITIES, BadTarget, RequestError, UnknownName
 
 SORTS = ("score", "image", "layer")
 DEFAULT_ROWS = 20
 MAX_ADDED = 40
-KNOWN = frozenset(("span", "method", "heat", "layer", "modality", "concept", "sort", "steer", "add", "rows"))
+KNOWN = frozenset((
+    "span", "say", "against", "exact", "quantity", "leave", "method", "heat", "layer", "modality", "concept", "sort",
+    "steer", "add", "rows",
+))  # fmt: skip
+HEATS = "evidence, all, off, input, layer:L, concept:NAME, neuron:text.LAYER.INDEX or activation:text.LAYER.INDEX"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PageState:
     span: tuple[int, int] | None = None
-    method: str = "gradient"
+    say: str = ""
+    against: str = ""
+    exact: bool = False
+    quantity: str = "logprob"
+    leave: tuple[str, ...] = ()
+    method: str = ""
     heat: str = ""
     layer: int | None = None
     modality: str = ""
@@ -39,10 +51,19 @@ class PageState:
     def but(self, **changes: Any) -> "PageState":
         return dataclasses.replace(self, **changes)
 
+    def own(self, method: str) -> "PageState":
+        """With the run's own method where none is named."""
+        return self if self.method else self.but(method=method)
+
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """(name, value) of everything that differs from the default, in a fixed order."""
         written = [
             ("span", f"{self.span[0]}-{self.span[1]}" if self.span else ""),
+            ("say", self.say),
+            ("against", self.against),
+            ("exact", "1" if self.exact and (self.say or self.against) else ""),
+            ("quantity", self.quantity if self.quantity != "logprob" else ""),
+            *(("leave", kind) for kind in self.leave),
             ("method", self.method if self.method != "gradient" else ""),
             ("heat", self.heat),
             ("layer", "" if self.layer is None else str(self.layer)),
@@ -69,10 +90,16 @@ def parse(query: Iterable[tuple[str, str]]) -> PageState:
     """The state in a query string. Empty values mean the default. Raises RequestError."""
     given = [(name, value) for name, value in query if value != ""]
     last: Mapping[str, str] = dict(given)
+    left = [value for name, value in given if name == "leave"]
     added = tuple(dict.fromkeys(value.strip() for name, value in given if name == "add" and value.strip()))
     return PageState(
         span=_span(last.get("span", "")),
-        method=_one_of("method", last.get("method", "gradient"), METHODS),
+        say=_text("to explain", last.get("say", "")),
+        against=_text("to contrast with", last.get("against", "")),
+        exact=last.get("exact", "") == "1",
+        quantity=_one_of("quantity", last.get("quantity", "logprob"), QUANTITIES),
+        leave=tuple(kind for kind in APART if kind in [_one_of("kind of positions", k, APART) for k in left]),
+        method=_one_of("method", last.get("method", ""), ("", *METHODS)),
         heat=_heat(last.get("heat", "")),
         layer=_whole("layer", last["layer"]) if "layer" in last else None,
         modality=_one_of("modality", last.get("modality", ""), ("", *MODALITIES)),
@@ -97,14 +124,25 @@ def _span(text: str) -> tuple[int, int] | None:
 def _heat(text: str) -> str:
     if text == "evidence":
         return ""
-    if text in ("", "all", "off") or text.startswith("concept:"):
+    kind, _, name = text.partition(":")
+    if text in ("", "all", "off", "input") or (kind == "concept" and name):
         return text
-    if text.startswith("neuron:"):
-        steerings.neuron(text.removeprefix("neuron:"))
+    if kind == "layer":
+        _whole("layer", name)
         return text
-    raise UnknownName(
-        f"There is no heat map “{text[:80]}”. Choose evidence, all, off, concept:NAME or neuron:text.LAYER.INDEX."
-    )
+    if kind in ("neuron", "activation"):
+        steerings.neuron(name)
+        return text
+    raise UnknownName(f"There is no heat map “{text[:80]}”. Choose {HEATS}.")
+
+
+def _text(what: str, text: str) -> str:
+    """Kept as it is: a leading space counts."""
+    if text and not text.strip():
+        raise BadTarget(f"The text {what} is empty. Type what the model could have said.")
+    if len(text) > MAX_TEXT:
+        raise BadTarget(f"The text {what} has {len(text)} characters; at most {MAX_TEXT} are taken. Shorten it.")
+    return text
 
 
 def _one_of(what: str, text: str, known: Iterable[str]) -> str:

@@ -107,10 +107,11 @@ class Watcher(Base):
 
 
 class AttributionRow(Base):
-    """An attribution of answer tokens start:end of a run. `summary` holds what is small (see records.fill);
-    `arrays` the blob: scores (n_layers, d_mlp), positions (n_layers, pos), layer_sums (n_layers, 4), and with a picture
-    heat and evidence_heat (rows, cols), neuron_heats (neurons, rows, cols) by rank, concept_heats (concepts, rows,
-    cols) in the order of the summary."""
+    """An attribution of a target over a run's answer: tokens start:end, and what `target` says beyond them; `key`
+    spells it (see targets.TargetChoice). `summary` holds what is small (see records.fill); `arrays` the blob: scores
+    (n_layers, d_mlp), positions (n_layers, pos), layer_sums (n_layers, 4), and with a picture heat and evidence_heat
+    (rows, cols), layer_heats (n_layers, rows, cols), neuron_heats and activation_heats (neurons, rows, cols) by rank,
+    concept_heats (concepts, rows, cols) in the order of the summary."""
 
     __tablename__ = "attributions"
 
@@ -118,6 +119,8 @@ class AttributionRow(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"))
     start: Mapped[int] = mapped_column(Integer)
     end: Mapped[int] = mapped_column(Integer)
+    key: Mapped[str] = mapped_column(String(80))
+    target: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     method: Mapped[str] = mapped_column(String(24))
     state: Mapped[str] = mapped_column(String(10))
     value: Mapped[float | None] = mapped_column(Float)
@@ -127,9 +130,38 @@ class AttributionRow(Base):
     queued: Mapped[dt.datetime] = mapped_column(Utc, default=now)
 
     __table_args__ = (
-        UniqueConstraint("run_id", "start", "end", "method"),
+        UniqueConstraint("run_id", "key", "method"),
         Index("ix_attributions_state_queued", "state", "queued"),
     )
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+
+class JobRow(Base):
+    """A long job: `kind` is one of longjobs.KINDS, `params` all that its result depends on beside its run, `identity` a
+    hash over both. `done` of `total` steps; `result` is small, `arrays` a blob."""
+
+    __tablename__ = "jobs"
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    identity: Mapped[str] = mapped_column(String(80), unique=True)
+    kind: Mapped[str] = mapped_column(String(24))
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    params: Mapped[dict[str, Any]] = mapped_column(JSON)
+    state: Mapped[str] = mapped_column(String(10))
+    stop_requested: Mapped[bool] = mapped_column(default=False)
+    done: Mapped[int] = mapped_column(Integer, default=0)
+    total: Mapped[int] = mapped_column(Integer, default=0)
+    result: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    arrays: Mapped[bytes | None] = mapped_column(LargeBinary)
+    error: Mapped[str] = mapped_column(Text, default="")
+    queued: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+    started: Mapped[dt.datetime | None] = mapped_column(Utc)
+    finished: Mapped[dt.datetime | None] = mapped_column(Utc)
+
+    __table_args__ = (Index("ix_jobs_state_queued", "state", "queued"),)
 
     @property
     def live(self) -> bool:

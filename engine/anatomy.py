@@ -19,6 +19,7 @@ from torch import nn
 
 from engine.contract import ModelRefused
 from engine.hooks import Flow, trace
+from engine.weights import device_of, weight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +57,10 @@ class Anatomy:
         return len(self.layers)
 
     def write_vectors(self, layer: int) -> torch.Tensor:
-        """(d_mlp, d_model): row i is v_{l,i}, what neuron (l, i) writes per unit of activation."""
-        weight = self.downs[layer].weight
-        assert isinstance(weight, torch.Tensor)
-        return weight.T if isinstance(self.downs[layer], nn.Linear) else weight
+        """(d_mlp, d_model): row i is v_{l,i}, what neuron (l, i) writes per unit of activation; on the layer's device,
+        unpacked where the weights are packed (see `engine.weights`)."""
+        matrix = weight(self.downs[layer])
+        return matrix.T if isinstance(self.downs[layer], nn.Linear) else matrix
 
 
 def _width(module: nn.Module) -> tuple[int, int] | None:
@@ -67,9 +68,8 @@ def _width(module: nn.Module) -> tuple[int, int] | None:
     if isinstance(module, nn.Linear):
         return module.in_features, module.out_features
     if type(module).__name__ == "Conv1D":
-        weight = module.weight
-        assert isinstance(weight, torch.Tensor)
-        return int(weight.shape[0]), int(weight.shape[1])
+        matrix: Any = module.weight
+        return int(matrix.shape[0]), int(matrix.shape[1])
     return None
 
 
@@ -87,14 +87,17 @@ def _down_projection(block: nn.Module, d_model: int) -> tuple[str, nn.Module, in
     return found[0] if len(found) == 1 else None
 
 
-def find_anatomy(model: Any) -> Anatomy:
-    """The anatomy of a transformers model with a decoder. Raises ModelRefused naming what was not found."""
+def _checked_unembedding(model: Any) -> nn.Linear:
     unembedding = model.get_output_embeddings()
     if not isinstance(unembedding, nn.Linear):
         raise ModelRefused("The model has no linear unembedding, so no token's logit can be explained.")
     if getattr(model.config, "is_encoder_decoder", False):
         raise ModelRefused("The model is an encoder with a decoder; only models that decode alone are explained.")
-    d_model = unembedding.in_features
+    return unembedding
+
+
+def _stack(model: Any, d_model: int) -> tuple[str, nn.ModuleList, list[tuple[str, nn.Module, int]]]:
+    """The decoder's blocks: their path, they themselves, and each one's down projection."""
     embedding = model.get_input_embeddings()
     candidates = []
     for name, module in model.named_modules():
@@ -107,7 +110,21 @@ def find_anatomy(model: Any) -> Anatomy:
     if len(candidates) != 1:
         names = ", ".join(name for name, _, _ in candidates) or "none"
         raise ModelRefused(f"One stack of decoder blocks with an MLP each is needed; found: {names}.")
-    path, blocks, found = candidates[0]
+    return candidates[0]
+
+
+def down_paths(model: Any) -> list[str]:
+    """The paths of the decoder's down projections in a model that need not have its weights yet."""
+    path, _, found = _stack(model, _checked_unembedding(model).in_features)
+    return [f"{path}.{layer}.{name}" for layer, (name, _, _) in enumerate(found)]
+
+
+def find_anatomy(model: Any) -> Anatomy:
+    """The anatomy of a transformers model with a decoder. Raises ModelRefused naming what was not found."""
+    unembedding = _checked_unembedding(model)
+    d_model = unembedding.in_features
+    embedding = model.get_input_embeddings()
+    path, blocks, found = _stack(model, d_model)
     decoder = model.get_submodule(path.rpartition(".")[0])
     widths = {width for _, _, width in found}
     if len(widths) != 1:
@@ -121,7 +138,7 @@ def find_anatomy(model: Any) -> Anatomy:
         block.get_submodule(path) if (path := name.rpartition(".")[0]) else down
         for block, (name, down, _) in zip(blocks, found, strict=True)
     )
-    flow = _flow(decoder, blocks, mlps, attentions, [down for _, down, _ in found], d_model)
+    flow = _flow(decoder, blocks, mlps, attentions, [down for _, down, _ in found], d_model, embedding.weight.dtype)
     return Anatomy(
         runner=_runner(model),
         decoder=decoder,
@@ -170,12 +187,11 @@ def _flow(
     attentions: tuple[nn.Module | None, ...],
     downs: list[nn.Module],
     d_model: int,
+    dtype: torch.dtype,
 ) -> Flow:
     """Post-norms and axes, from one pass over two positions."""
     norms = [_norms(block, d_model) for block in blocks]
-    weight = downs[0].weight
-    assert isinstance(weight, torch.Tensor)
-    states = torch.linspace(-1, 1, 2 * d_model, device=weight.device, dtype=weight.dtype).reshape(1, 2, d_model)
+    states = torch.linspace(-1, 1, 2 * d_model, device=device_of(blocks), dtype=dtype).reshape(1, 2, d_model)
     try:
         with torch.no_grad(), trace(mlps, attentions, norms, downs) as flow:
             decoder(inputs_embeds=states, use_cache=False)
@@ -190,11 +206,7 @@ def _attention(block: nn.Module) -> nn.Module | None:
 
 
 def _final_norm(decoder: nn.Module, d_model: int) -> nn.Module:
-    found = []
-    for child in decoder.children():
-        weight = getattr(child, "weight", None)
-        if isinstance(weight, torch.Tensor) and weight.shape == (d_model,):
-            found.append(child)
+    found = _norms(decoder, d_model)
     if len(found) != 1:
         raise ModelRefused(f"The decoder must have one final norm; found {len(found)}.")
     return found[0]
@@ -219,4 +231,4 @@ def norm_map(norm: nn.Module, hidden: torch.Tensor) -> tuple[torch.Tensor, bool]
         rho = (rows.var(-1, unbiased=False, keepdim=True) + eps).sqrt()
     else:
         rho = (rows.pow(2).mean(-1, keepdim=True) + eps).sqrt()
-    return gain / rho, centred
+    return gain.to(rho.device) / rho, centred

@@ -1,7 +1,7 @@
 """What the rest of Sfumato may know of an engine: errors, data and the `Engine` protocol. Torch-free.
 
 The errors are those of `engine.errors`, the methods and measures those of `engine.measures`, steerings those of
-`engine.turns`: all are given on here.
+`engine.turns`, fuzzy sets those of `engine.concepts.fuzzy`: all are given on here.
 
 Axis names in shapes: rows, cols = the patch grid; n_layers, d_mlp = the decoder's MLPs; pos = absolute positions.
 A neuron is written ``text.LAYER.INDEX`` (both from 0). All scores are float32 numpy arrays or Python floats.
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.concepts.fuzzy import evidence_share, similarities
 from engine.errors import (
     BadTarget,
     Cancelled,
@@ -33,9 +34,13 @@ from engine.measures import (
     UNITS,
     Apart,
     Faithfulness,
+    Floats,
+    Grid,
+    InputHeat,
     NoiseBand,
     OnProgress,
     Variant,
+    spearman,
     unit,
 )
 from engine.turns import (
@@ -53,13 +58,12 @@ __all__ = [
     "APART", "LAMBDA_RANGE", "MAPPED", "MAX_SET", "METHODS", "MODALITIES", "NEURON_VALUE_LIMIT", "PLAIN",
     "POSITIONS", "QUANTITIES", "UNITS", "Alternative", "Answer", "AnswerToken", "Apart", "Asked", "Attribution",
     "BadTarget", "Cancelled", "Check", "Concept", "ConceptScore", "ConceptTurn", "Engine", "EngineError",
-    "Faithfulness", "Floats", "Grid", "IsCancelled", "Library", "ModelInfo", "ModelRefused", "NeuronScore",
+    "Faithfulness", "Floats", "Grid", "InputHeat", "IsCancelled", "Library", "ModelInfo", "ModelRefused", "NeuronScore",
     "NeuronTurn", "NoiseBand", "NonFinite", "OnProgress", "OnToken", "PictureTooSmall", "Pixels", "PromptToken",
-    "PromptTooLong", "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant", "never",
-    "unit",
+    "PromptTooLong", "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant",
+    "evidence_share", "never", "similarities", "spearman", "unit",
 ]  # fmt: skip
 
-Floats = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
 
 MODALITIES = ("image", "question", "template", "answer")
@@ -77,7 +81,9 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The loaded model. `revision` is a hash of its weights' files: two models with one revision are the same."""
+    """The loaded model. `revision` is a hash of its weights' files: two models with one revision are the same. `device`
+    names every place that holds a part of it, `dtype` also the bits of packed weights. `no_gradient`: why `gradient`
+    and `integrated` cannot be computed on it as it is loaded; '' = they can."""
 
     name: str
     revision: str
@@ -91,6 +97,7 @@ class ModelInfo:
     processor: str
     builtin: bool
     checks: tuple[Check, ...]
+    no_gradient: str = ""
 
     @property
     def n_neurons(self) -> int:
@@ -99,17 +106,6 @@ class ModelInfo:
     @property
     def holds(self) -> bool:
         return all(check.holds for check in self.checks)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Grid:
-    """The patch grid: `rows` × `cols` patches that cover `box` = (left, top, right, bottom) in pixels of the
-    *original* picture (after EXIF transposition). With a crop the box is smaller than the picture, with padding
-    larger; row 0 is the top."""
-
-    rows: int
-    cols: int
-    box: tuple[float, float, float, float]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,8 +126,8 @@ class Alternative:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerToken:
-    """One token of an answer: exact id, its text as it reads in the answer (leading space kept; pieces of one
-    character that spans several tokens are shown on the first, the rest are empty), natural-log probability under
+    """One token of an answer: exact id, its text as it reads in the answer (leading space kept; a character that spans
+    several tokens is shown on the one that completes it, the others are empty), natural-log probability under
     the model that gave it, and the most probable tokens at that place (most probable first, itself included)."""
 
     text: str
@@ -142,7 +138,7 @@ class AnswerToken:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PromptToken:
-    """One token of the prompt, image placeholders folded: `count` placeholders in a row are one entry."""
+    """One token of the prompt, `text` as in AnswerToken; `count` image placeholders in a row are folded into one."""
 
     text: str
     id: int
@@ -181,7 +177,9 @@ class Target:
 class NeuronScore:
     """A ranked neuron. `score` = summed over all positions; `by_modality` in the order of MODALITIES, sums to
     `score`. `heat` (rows, cols) = its score on image positions (None where Attribution.heat is None). `peak` = its
-    activation of largest magnitude over the scored positions."""
+    activation of largest magnitude over the scored positions. `activation` (rows, cols) = its activation on image
+    positions, whatever is left out of the sums; a cell's is the mean of those that share it. None without a picture,
+    and for methods that read only the positions which predict the answer."""
 
     layer: int
     index: int
@@ -189,6 +187,7 @@ class NeuronScore:
     by_modality: tuple[float, float, float, float]
     heat: Floats | None
     peak: float
+    activation: Floats | None = None
 
     @property
     def neuron(self) -> str:
@@ -219,6 +218,7 @@ class Attribution:
     `layer_sums` (n_layers, len(MODALITIES)). `positions` (n_layers, pos) = per-layer sums at each absolute position
     of prompt + answer. `heat` (rows, cols) = all neurons together on the patches; None without a picture, and for
     methods that score only the positions that predict the answer (all but MAPPED): they have no heat map at all.
+    `layer_heats` (n_layers, rows, cols) = a whole layer's neurons together on the patches; they add up to `heat`.
     `neurons`: the `top` of largest |score|, ordered by score's magnitude, ties by (layer, index).
     `concepts`: all of the library, by falling similarity, ties by name. `scores` (n_layers, d_mlp): every neuron's.
     `evidence_heat` (rows, cols) = Σ_n μ(n) s_n(p) on the patches, μ = the target's own fuzzy set: where the neurons
@@ -244,6 +244,7 @@ class Attribution:
     explained: tuple[int, ...] = ()
     explained_against: tuple[int, ...] = ()
     apart: tuple[Apart, ...] = ()
+    layer_heats: Floats | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -337,8 +338,10 @@ class Engine(Protocol):
         steering: Steering = PLAIN,
         top: int = 50,
         cancelled: IsCancelled = never,
+        on_progress: OnProgress | None = None,
     ) -> Attribution:
-        """Attribute a target over a given answer (teacher-forced)."""
+        """Attribute a target over a given answer (teacher-forced). Slow methods call `on_progress(done, all)` between
+        their batches: nothing of theirs is then on the model, and the engine may be called from within it."""
         ...
 
     def steer(
@@ -350,6 +353,17 @@ class Engine(Protocol):
         cancelled: IsCancelled = never,
     ) -> Steered:
         """Generate under `steering` and score both answers under both models. `original_ids`: the baseline's."""
+        ...
+
+    def input_heat(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        steering: Steering = PLAIN,
+        cancelled: IsCancelled = never,
+    ) -> InputHeat:
+        """Gradient × input of the prompt's and answer's embeddings for a target over a given answer."""
         ...
 
     def variants(self, question: Question, text: str, before: Sequence[int] = ()) -> tuple[Variant, ...]:
@@ -368,7 +382,7 @@ class Engine(Protocol):
         cancelled: IsCancelled = never,
     ) -> Faithfulness:
         """Measure by ablation whether the method's ranking names the neurons that matter. `on_progress(done, all)`
-        counts ablated runs, from the start; cancelled between batches."""
+        counts ablated runs, and may call the engine (see `attribute`); cancelled between batches."""
         ...
 
     def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from engine.concepts.fuzzy import evidence_share, linear, similarities
+from engine.concepts.fuzzy import evidence_share, linear
 from engine.contract import (
     LAMBDA_RANGE,
     MAPPED,
@@ -38,15 +38,13 @@ from engine.contract import (
     Attribution,
     Cancelled,
     Check,
-    Concept,
-    ConceptScore,
     Faithfulness,
     Floats,
     Grid,
+    InputHeat,
     IsCancelled,
     Library,
     ModelInfo,
-    NeuronScore,
     NoiseBand,
     OnProgress,
     OnToken,
@@ -65,8 +63,12 @@ from engine.contract import (
 from engine.fake_measures import (
     READING,
     by_method,
+    concept_score,
     encode,
     faithfulness_of,
+    in_batches,
+    input_heat_of,
+    neurons_of,
     noise_bands_of,
     padded,
     set_apart,
@@ -176,12 +178,16 @@ class FakeEngine:
         steering: Steering = PLAIN,
         top: int = 50,
         cancelled: IsCancelled = never,
+        on_progress: OnProgress | None = None,
     ) -> Attribution:
         self._verify(question, steering, method)
         sides = parts_of(target, answer_ids, encode)
         if any(part.target.quantity == "logit" for part in sides) and method == "logprob_increase":
             raise RequestError("logprob_increase explains log-probabilities; choose another method to explain logits.")
-        self._pause(cancelled)
+        if method == "ablation":
+            in_batches(self._pause, cancelled, on_progress)
+        else:
+            self._pause(cancelled)
         asked = prompt_of(question)
         modalities = modalities_of(asked, max(len(part.ids) for part in sides))
         image = [p for p, modality in enumerate(modalities) if modality == "image"]
@@ -198,30 +204,33 @@ class FakeEngine:
         grid = self.grid(question)
         mapped = grid is not None and method in MAPPED
         heats = scores[:, :, image].reshape(N_LAYERS, D_MLP, ROWS, COLS) if mapped else None
-        order = sorted(np.ndindex(N_LAYERS, D_MLP), key=lambda n: (-abs(total[n]), n))[:top]
-        neurons = tuple(
-            NeuronScore(
-                layer, index, float(total[layer, index]),
-                tuple(float(part) for part in parts[layer, index]),  # type: ignore[arg-type]
-                None if heats is None else heats[layer, index],
-                float(np.round(np.abs(scores[layer, index]).max() * 10, 4)),
-            )
-            for layer, index in order
-        )  # fmt: skip
+        layer_heats = None if heats is None else heats.sum(axis=1)
+        seen = None if grid is None or method in READING else key_of(question)
+        neurons = neurons_of(scores, parts, heats, top, seen)
         own = linear(evidence_share(total), QUANTILE)
         concepts = sorted(
-            (self._concept_score(concept, total, heats, own) for concept in self._known.concepts),
+            (concept_score(concept, total, heats, own) for concept in self._known.concepts),
             key=lambda scored: (-scored.similarity, scored.concept),
         )
         gap = float(abs(parts.sum() - scores.sum()))
         return Attribution(
             method, replace(target, start=sides[0].target.start, end=sides[0].target.end), value, grid,
-            None if heats is None else heats.sum(axis=(0, 1)), neurons, tuple(concepts), total, parts.sum(axis=1),
-            scores.sum(axis=1), modalities,
+            None if layer_heats is None else layer_heats.sum(axis=0), neurons, tuple(concepts), total,
+            parts.sum(axis=1), scores.sum(axis=1), modalities,
             None if heats is None else np.tensordot(own, heats, axes=2).astype(np.float32), shares(parts),
             (Check("Σ by modality = Σ by position", gap < 1e-3, f"largest difference {gap:.1e}"),),
-            sides[0].explained, sides[1].explained if len(sides) > 1 else (), apart,
+            sides[0].explained, sides[1].explained if len(sides) > 1 else (), apart, layer_heats,
         )  # fmt: skip
+
+    def input_heat(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        steering: Steering = PLAIN,
+        cancelled: IsCancelled = never,
+    ) -> InputHeat:
+        return input_heat_of(self.attribute(question, answer_ids, target, "gradient", steering, 0, cancelled))
 
     def variants(self, question: Question, text: str, before: Sequence[int] = ()) -> tuple[Variant, ...]:
         self._verify(question, PLAIN, "gradient")
@@ -245,10 +254,7 @@ class FakeEngine:
     ) -> Faithfulness:
         found = self.attribute(question, answer_ids, target, method, steering, cancelled=cancelled)
         value = self.attribute(question, answer_ids, target, "gradient", steering).value
-        for done in (32, 64):
-            self._pause(cancelled)
-            if on_progress is not None:
-                on_progress(done, 64)
+        in_batches(self._pause, cancelled, on_progress)
         return faithfulness_of(found.scores, value, method, target.quantity)
 
     def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
@@ -256,12 +262,6 @@ class FakeEngine:
         return noise_bands_of([neuron.neuron for neuron in found.neurons])
 
     def close(self) -> None: ...
-
-    @staticmethod
-    def _concept_score(concept: Concept, total: Floats, heats: Floats | None, own: Floats) -> ConceptScore:
-        heat = None if heats is None else np.tensordot(concept.memberships, heats, axes=2).astype(np.float32)
-        alike = float(similarities(concept.memberships.reshape(1, -1), own.ravel())[0])
-        return ConceptScore(concept.name, float((concept.memberships * total).sum()), heat, alike)
 
     def _pause(self, cancelled: IsCancelled) -> None:
         if cancelled():

@@ -86,7 +86,8 @@ class Inputs:
 
 
 def _parameters(method: Any) -> frozenset[str]:
-    return _parameters_of(getattr(method, "__func__", method))
+    function = inspect.unwrap(method)
+    return _parameters_of(getattr(function, "__func__", function))
 
 
 @functools.lru_cache(maxsize=64)
@@ -169,7 +170,8 @@ def embed(loaded: Loaded, ids: torch.Tensor, features: Seen | None) -> Inputs:
         return Inputs(ids, None, features.output, extra, anatomy.d_model)
     at_image = ids.eq(-1 if anatomy.image_token_id is None else anatomy.image_token_id)[..., None]
     embeddings: torch.Tensor = anatomy.embedding(ids)
-    embeddings = embeddings.masked_scatter(at_image, features.features.to(embeddings.dtype))
+    placed = features.features.to(embeddings.device, embeddings.dtype)
+    embeddings = embeddings.masked_scatter(at_image.to(embeddings.device), placed)
     return Inputs(ids, embeddings, None, extra, anatomy.d_model)
 
 

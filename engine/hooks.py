@@ -208,6 +208,26 @@ def capture(anatomy: "Anatomy", gradients: bool = False, last_only: bool = False
 
 
 @contextlib.contextmanager
+def leaf_embeddings(anatomy: "Anatomy") -> Iterator[list[torch.Tensor]]:
+    """Inside, the embeddings that the decoder is given (rows, pos, d_model) are a leaf of the graph, one entry a call:
+    what it reads can be differentiated, what made them cannot."""
+    leaves: list[torch.Tensor] = []
+
+    def hook(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        given = kwargs.get("inputs_embeds")
+        if given is None:
+            given = anatomy.embedding(args[0] if args else kwargs["input_ids"])
+        leaves.append(given.detach().requires_grad_(True))
+        without_ids = {name: value for name, value in kwargs.items() if name != "input_ids"}
+        return (None, *args[1:]) if args else (), {**without_ids, "inputs_embeds": leaves[-1]}
+
+    handles: list[RemovableHandle] = []
+    with _removing(handles):
+        handles.append(anatomy.decoder.register_forward_pre_hook(hook, with_kwargs=True))
+        yield leaves
+
+
+@contextlib.contextmanager
 def capture_writes(anatomy: "Anatomy") -> Iterator[dict[str, list[torch.Tensor]]]:
     """Keep what each component adds to the residual stream: `embedding`, `attention`, `mlp` (one (rows, pos,
     d_model) tensor a layer; after its post-norm where there is one), and `final` = the final norm's input."""

@@ -35,6 +35,10 @@ class LayerEdit:
     scale: torch.Tensor
     shift: torch.Tensor
 
+    def on(self, device: torch.device) -> "LayerEdit":
+        """The same edit on the device of the layer that it acts in."""
+        return LayerEdit(self.index.to(device), self.scale.to(device), self.shift.to(device))
+
 
 @dataclasses.dataclass(frozen=True)
 class Edits:
@@ -51,12 +55,13 @@ class Edits:
 
     def apply(self, layer: int, activation: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Edit (1, pos, d_mlp) whose absolute positions are `positions` (pos,). Differentiable; a new tensor."""
-        edit = self.layers[layer]
+        edit = self.layers[layer].on(activation.device)
         old = activation[..., edit.index]
         new = old * edit.scale.to(old.dtype) + edit.shift.to(old.dtype)
         if self.where is not None:
-            inside = positions < len(self.where)
-            acts = torch.where(inside, self.where[positions.clamp(max=len(self.where) - 1)], self.later)
+            where, positions = self.where.to(activation.device), positions.to(activation.device)
+            inside = positions < len(where)
+            acts = torch.where(inside, where[positions.clamp(max=len(where) - 1)], self.later)
             new = torch.where(acts[None, :, None], new, old)
         return activation.index_copy(-1, edit.index, new)
 

@@ -1,7 +1,7 @@
 """LocalEngine: the `Engine` protocol over one loaded model. One owner thread, one device.
 
-It keeps between calls only results that depend on content alone: the features of the last pictures. Steerings are data
-that live as long as the call that carries them.
+It keeps between calls only results that depend on content alone: the last prompts and pictures' features. Steerings
+are data that live as long as the call that carries them.
 """
 
 import dataclasses
@@ -17,6 +17,8 @@ from engine.attribution.apart import high_norm_positions, set_apart, special_pos
 from engine.attribution.direct import from_captured
 from engine.attribution.effects import Subject, subject_of
 from engine.attribution.faithfulness import measure, neuron_scores
+from engine.attribution.gradient import BY_GRADIENT, require_gradient
+from engine.attribution.input_heat import input_heat, input_scores, note_of
 from engine.attribution.result import Scored, build
 from engine.attribution.scoring import score
 from engine.concepts import library as libraries
@@ -31,6 +33,7 @@ from engine.contract import (
     EngineError,
     Faithfulness,
     Grid,
+    InputHeat,
     IsCancelled,
     Library,
     ModelInfo,
@@ -51,24 +54,33 @@ from engine.features import Seen
 from engine.hooks import Captured, capture, intervene, require_finite
 from engine.interventions import NO_EDITS, Edits, compile_steering, near
 from engine.loading import BUILTIN, Loaded, load, processor_name, quiet
-from engine.prompts import Prompt, build_prompt
-from engine.running import FeatureCache, answer_ids, embed, forward, generate, with_answer
-from engine.selfcheck import checks_of, self_check
+from engine.pieces import pieces_of
+from engine.prompts import Prompt
+from engine.running import FeatureCache, PromptCache, answer_ids, embed, forward, generate, with_answer
+from engine.selfcheck import checks_of, self_check, why_no_gradient
 from engine.targets import Part, continuation_ids, parts_of, token_logprobs, ways_to_write
 
 
-def load_engine(model: str = BUILTIN, device: str | None = None) -> "LocalEngine":
-    """Load `builtin`, a folder or a hub name, check it, and make it ready. Raises ModelRefused with the reason."""
+def load_engine(
+    model: str = BUILTIN, device: str | None = None, dtype: str | None = None, quantize: int | None = None
+) -> "LocalEngine":
+    """Load `builtin`, a folder or a hub name, check it, and make it ready; arguments as `engine.loading.load`'s.
+    Raises ModelRefused with the reason."""
     quiet()
-    return LocalEngine(load(model, device))
+    return LocalEngine(load(model, device, dtype, quantize))
 
 
-def check_model(model: str = BUILTIN, device: str | None = None) -> ModelInfo:
+def check_model(
+    model: str = BUILTIN, device: str | None = None, dtype: str | None = None, quantize: int | None = None
+) -> ModelInfo:
     """Load a model and run every check of the self-check, whether it holds or not. Raises ModelRefused only where
     there is nothing to check: the model cannot be loaded, or its anatomy is not found."""
     quiet()
-    loaded = load(model, device)
-    return describe(loaded, checks_of(loaded))
+    loaded = load(model, device, dtype, quantize)
+    checks = checks_of(loaded)
+    if all(check.holds for check in checks):
+        loaded = dataclasses.replace(loaded, no_gradient=why_no_gradient(loaded))
+    return describe(loaded, checks)
 
 
 def describe(loaded: Loaded, checks: tuple[Check, ...]) -> ModelInfo:
@@ -78,15 +90,16 @@ def describe(loaded: Loaded, checks: tuple[Check, ...]) -> ModelInfo:
         name=loaded.name,
         revision=loaded.revision,
         family=str(loaded.model.config.model_type),
-        device=str(loaded.device),
-        dtype=str(loaded.model.dtype).removeprefix("torch."),
+        device=loaded.devices,
+        dtype=loaded.number_type,
         n_layers=anatomy.n_layers,
         d_model=anatomy.d_model,
         d_mlp=anatomy.d_mlp,
-        n_parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
+        n_parameters=loaded.model.num_parameters(),
         processor=processor_name(loaded),
         builtin=loaded.builtin,
         checks=checks,
+        no_gradient=loaded.no_gradient,
     )
 
 
@@ -105,15 +118,22 @@ def _builtin_library(loaded: Loaded) -> tuple[Library, tuple[Check, ...]]:
     return library, (Check(name, True, f"{len(library.concepts)} concepts for revision {loaded.revision}"),)
 
 
+def _spread(prompt: Prompt, features: Seen | None) -> torch.Tensor | None:
+    """How image positions are brought onto the grid: read off this run, or else off the layout."""
+    return features.spread if features is not None and features.spread is not None else prompt.spread
+
+
 class LocalEngine:
     """See `engine.contract.Engine` for what each method promises."""
 
     def __init__(self, loaded: Loaded) -> None:
+        checks = self_check(loaded)
+        loaded = dataclasses.replace(loaded, no_gradient=why_no_gradient(loaded))
         self._loaded: Loaded | None = loaded
         self._thread: int | None = None
-        self._features = FeatureCache()
+        self._features, self._prompts = FeatureCache(), PromptCache()
         self._library, library_checks = _builtin_library(loaded)
-        self._info = describe(loaded, (*self_check(loaded), *library_checks))
+        self._info = describe(loaded, (*checks, *library_checks))
         self._matrix = libraries.matrix(self._library, loaded.device)
 
     @property
@@ -130,7 +150,7 @@ class LocalEngine:
         return self._library
 
     def grid(self, question: Question) -> Grid | None:
-        return build_prompt(self.loaded, question).grid
+        return self._prompts.get(self.loaded, question).grid
 
     def ask(
         self,
@@ -144,7 +164,7 @@ class LocalEngine:
     ) -> Asked:
         self._enter(method)
         began = time.perf_counter()
-        prompt = build_prompt(self.loaded, question)
+        prompt = self._prompts.get(self.loaded, question)
         edits = self._edits(steering, prompt)
         features = self._features.get(self.loaded, prompt)
         seen = time.perf_counter()
@@ -184,20 +204,39 @@ class LocalEngine:
         steering: Steering = PLAIN,
         top: int = 50,
         cancelled: IsCancelled = never,
+        on_progress: OnProgress | None = None,
     ) -> Attribution:
         self._enter(method)
-        prompt = build_prompt(self.loaded, question)
+        prompt = self._prompts.get(self.loaded, question)
         edits = self._edits(steering, prompt)
         features = self._features.get(self.loaded, prompt)
         parts = self._parts(prompt, target, answer_ids)
         if cancelled():
             raise Cancelled("Stopped before attribution.")
-        scored = score(self._subject(prompt, features, parts, edits), method, cancelled)
+        scored = score(self._subject(prompt, features, parts, edits), method, cancelled, on_progress)
         return self._build(method, target, scored, prompt, features, parts, top)
 
-    def variants(self, question: Question, text: str, before: Sequence[int] = ()) -> tuple[Variant, ...]:
+    def input_heat(
+        self,
+        question: Question,
+        answer_ids: Sequence[int],
+        target: Target,
+        steering: Steering = PLAIN,
+        cancelled: IsCancelled = never,
+    ) -> InputHeat:
         self._enter("gradient")
-        prompt = build_prompt(self.loaded, question)
+        prompt = self._prompts.get(self.loaded, question)
+        edits = self._edits(steering, prompt)
+        features = self._features.get(self.loaded, prompt)
+        subject = self._subject(prompt, features, self._parts(prompt, target, answer_ids), edits)
+        scored = input_scores(subject, cancelled)
+        kept, _ = set_apart(scored, self._apart(scored, prompt, subject.kinds), target.leave_out)
+        note = note_of(self.loaded, subject.sides[0][1], prompt.grid)
+        return input_heat(kept, subject.kinds, prompt.grid, _spread(prompt, features), note)
+
+    def variants(self, question: Question, text: str, before: Sequence[int] = ()) -> tuple[Variant, ...]:
+        self._enter()
+        prompt = self._prompts.get(self.loaded, question)
         features = self._features.get(self.loaded, prompt)
         tokenizer = self.loaded.processor.tokenizer
         found: dict[tuple[int, ...], Variant] = {}
@@ -205,7 +244,7 @@ class LocalEngine:
             (part,) = self._parts(prompt, Target(len(before), text=written), before)
             if part.explained not in found:
                 logprobs = self._logprobs(prompt, features, part.ids, NO_EDITS)[len(before) :]
-                pieces = tuple(str(tokenizer.decode([token])) for token in part.explained)
+                pieces = tuple(pieces_of(tokenizer, part.ids)[part.target.start :])
                 found[part.explained] = Variant(written, part.explained, pieces, sum(logprobs))
         return tuple(sorted(found.values(), key=lambda variant: (-variant.logprob, variant.text)))
 
@@ -220,7 +259,7 @@ class LocalEngine:
         cancelled: IsCancelled = never,
     ) -> Faithfulness:
         self._enter(method)
-        prompt = build_prompt(self.loaded, question)
+        prompt = self._prompts.get(self.loaded, question)
         edits = self._edits(steering, prompt)
         features = self._features.get(self.loaded, prompt)
         subject = self._subject(prompt, features, self._parts(prompt, target, answer_ids), edits)
@@ -229,7 +268,7 @@ class LocalEngine:
 
     def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
         self._enter("gradient")
-        prompt = build_prompt(self.loaded, question)
+        prompt = self._prompts.get(self.loaded, question)
         features = self._features.get(self.loaded, prompt)
         parts = self._parts(prompt, target, answer_ids)
         return noises.noise_bands(self.loaded, prompt, self._subject(prompt, features, parts, NO_EDITS), parts)
@@ -242,8 +281,8 @@ class LocalEngine:
         on_token: OnToken | None = None,
         cancelled: IsCancelled = never,
     ) -> Steered:
-        self._enter("gradient")
-        prompt = build_prompt(self.loaded, question)
+        self._enter()
+        prompt = self._prompts.get(self.loaded, question)
         edits = self._edits(steering, prompt)
         features = self._features.get(self.loaded, prompt)
         answer = self._generate(question, prompt, features, edits, on_token, cancelled)
@@ -256,18 +295,25 @@ class LocalEngine:
 
     def generate_only(self, question: Question, steering: Steering = PLAIN) -> Answer:
         """The (steered) answer and nothing else; for measurements."""
-        self._enter("gradient")
-        prompt = build_prompt(self.loaded, question)
+        self._enter()
+        prompt = self._prompts.get(self.loaded, question)
         features = self._features.get(self.loaded, prompt)
         return self._generate(question, prompt, features, self._edits(steering, prompt), None, never)
 
+    def forget(self) -> None:
+        """Drop what is kept of the last prompts and pictures."""
+        self._features, self._prompts = FeatureCache(), PromptCache()
+
     def close(self) -> None:
-        self._features = FeatureCache()
+        self.forget()
         self._loaded = None
 
-    def _enter(self, method: str) -> None:
+    def _enter(self, method: str = "direct") -> None:
+        """Refuse an unknown method, one that this model has no gradients for, and a call from another thread."""
         if method not in METHODS:
             raise UnknownName(f"There is no attribution method {method!r}. {near(method, METHODS)}")
+        if method in BY_GRADIENT:
+            require_gradient(self.loaded)
         here = threading.get_ident()
         if self._thread is None:
             self._thread = here
@@ -313,16 +359,19 @@ class LocalEngine:
         parts: Sequence[Part],
         top: int,
     ) -> Attribution:
-        spread = features.spread if features is not None and features.spread is not None else prompt.spread
         modality = (*prompt.modality, *["answer"] * max(len(part.ids) for part in parts))
-        high = high_norm_positions(scored.norms, modality)
-        where = {"special": special_positions(self.loaded, prompt), "high-norm": high}
-        kept, apart = set_apart(scored, where, target.leave_out)
+        kept, apart = set_apart(scored, self._apart(scored, prompt, modality), target.leave_out)
         own = parts[0].target
         resolved = dataclasses.replace(target, start=own.start, end=own.end)
+        spread = _spread(prompt, features)
         result = build(method, resolved, kept, modality, prompt.grid, self._matrix, top, spread)
         against = parts[1].explained if len(parts) > 1 else ()
         return dataclasses.replace(result, explained=parts[0].explained, explained_against=against, apart=apart)
+
+    def _apart(self, scored: Scored, prompt: Prompt, modality: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Positions that stand apart, by kind."""
+        high = high_norm_positions(scored.norms, modality)
+        return {"special": special_positions(self.loaded, prompt), "high-norm": high}
 
     @torch.no_grad()
     def _logprobs(self, prompt: Prompt, features: Seen | None, ids: Sequence[int], edits: Edits) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Attribution methods by name, and what is measured around an attribution, as data. Torch-free.
+"""Attribution methods by name, the patch grid, and what is measured around an attribution, as data. Torch-free.
 
 `engine.contract` gives all of it on: the rest of Sfumato reads it there.
 """
@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
 
 OnProgress = Callable[[int, int], None]
 """(done, all): how far a measurement is."""
@@ -41,6 +43,32 @@ HIGH_NORM = 3.0
 def unit(method: str, quantity: str = "logprob") -> str:
     """The unit of a target's value, as a word for a person."""
     return UNITS.get(method, "log-probability" if quantity == "logprob" else "logit")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Grid:
+    """The patch grid: `rows` × `cols` patches that cover `box` = (left, top, right, bottom) in pixels of the
+    *original* picture (after EXIF transposition). With a crop the box is smaller than the picture, with padding
+    larger; row 0 is the top."""
+
+    rows: int
+    cols: int
+    box: tuple[float, float, float, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputHeat:
+    """Gradient × input of the embeddings x_p that the decoder is given: ⟨x_p, ∂S/∂x_p⟩, S = the target, of `value`.
+
+    `heat` (rows, cols) = that of image positions on the patches of `grid`, both None without a picture. `by_modality`:
+    sums over all positions of prompt and answer, in the order of MODALITIES; positions that the target leaves out count
+    as zero. `note`: what x_p is in this model, and which ways of the picture into it are no part of the map."""
+
+    heat: Floats | None
+    by_modality: tuple[float, float, float, float]
+    value: float
+    grid: Grid | None
+    note: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

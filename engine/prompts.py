@@ -18,6 +18,7 @@ from engine.contract import Grid, Pixels, PromptToken, PromptTooLong, Question, 
 from engine.layout import layout_of
 from engine.loading import Loaded
 from engine.patches import check_size
+from engine.pieces import pieces_of
 
 MARK = "\ue000"
 """A private-use character that stands for the question where its place in a prompt is looked for."""
@@ -191,10 +192,11 @@ def _run(listed: list[int], run: list[int]) -> set[int]:
 
 
 def _fold(tokenizer: Any, ids: torch.Tensor, modality: tuple[str, ...]) -> tuple[PromptToken, ...]:
-    folded: list[PromptToken] = []
+    runs: list[tuple[int, str, int]] = []
     for token, kind in zip(ids.tolist(), modality, strict=True):
-        if kind == "image" and folded and folded[-1].modality == "image":
-            folded[-1] = dataclasses.replace(folded[-1], count=folded[-1].count + 1)
+        if kind == "image" and runs and runs[-1][1] == "image":
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
         else:
-            folded.append(PromptToken(tokenizer.decode([token]), token, kind))
-    return tuple(folded)
+            runs.append((token, kind, 1))
+    texts = pieces_of(tokenizer, [token for token, _, _ in runs])
+    return tuple(PromptToken(text, *run) for text, run in zip(texts, runs, strict=True))

@@ -48,7 +48,7 @@ def query_spread(loaded: Loaded, given: dict[str, torch.Tensor]) -> tuple[torch.
     )
     crossing = [weights for weights in seen if weights.shape[-1] >= patches > 1]
     queries = loaded.model.config.num_query_tokens
-    mean = torch.stack([weights[0, :, :queries, -patches:].float().mean(0) for weights in crossing]).mean(0)
+    mean = torch.stack([weights[0, :, :queries, -patches:].float().mean(0).cpu() for weights in crossing]).mean(0)
     return (mean / mean.sum(-1, keepdim=True)).T, output
 
 

@@ -1,9 +1,10 @@
-"""Running the model: kept picture features, and greedy generation with streaming.
+"""Running the model: kept prompts and picture features, and greedy generation with streaming.
 
 Picture features do not depend on the question nor on any steering of the decoder, so they are kept for the last few
 pictures, by content. Everything after them is computed anew for each request; no key–value cache outlives its call.
 """
 
+import hashlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -12,14 +13,16 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
-from engine.contract import Alternative, Answer, AnswerToken, Cancelled, IsCancelled, OnToken
+from engine.contract import Alternative, Answer, AnswerToken, Cancelled, IsCancelled, OnToken, Question
 from engine.features import Seen, embed, forget, forward, picture_features, with_prompt
 from engine.hooks import require_finite
 from engine.loading import Loaded
-from engine.prompts import Prompt
+from engine.pieces import alone
+from engine.prompts import Prompt, build_prompt
 
 __all__ = [
-    "FeatureCache", "answer_ids", "embed", "end_tokens", "forward", "generate", "picture_features", "with_answer",
+    "FeatureCache", "PromptCache", "answer_ids", "embed", "end_tokens", "forward", "generate", "picture_features",
+    "with_answer",
 ]  # fmt: skip
 
 ALTERNATIVES = 5
@@ -46,6 +49,26 @@ class FeatureCache:
         return seen
 
 
+class PromptCache:
+    """The last `size` prompts, by all that they depend on: a second target or a steering of the same question does not
+    send the picture through the processor again. Holds results only."""
+
+    def __init__(self, size: int = 4) -> None:
+        self.size = size
+        self.kept: OrderedDict[tuple[object, ...], Prompt] = OrderedDict()
+
+    def get(self, loaded: Loaded, question: Question) -> Prompt:
+        """Raises what `build_prompt` raises."""
+        picture = question.picture
+        pixels = (picture.shape, hashlib.sha256(picture.tobytes()).digest()) if picture is not None else None
+        key = (pixels, question.text, question.max_new_tokens)
+        prompt = self.kept.pop(key, None) or build_prompt(loaded, question)
+        self.kept[key] = prompt
+        while len(self.kept) > self.size:
+            self.kept.popitem(last=False)
+        return prompt
+
+
 _PIECES: weakref.WeakKeyDictionary[Any, dict[int, str]] = weakref.WeakKeyDictionary()
 """Each tokenizer's single tokens as text, as they are met."""
 
@@ -60,10 +83,10 @@ class Detokeniser:
         self.shown = ""
 
     def one(self, token: int) -> str:
-        """A single token out of context, with its leading space where the vocabulary writes one."""
+        """A single token out of context; see `engine.pieces.alone`."""
         known = _PIECES.setdefault(self.tokenizer, {})
         if token not in known:
-            known[token] = str(self.tokenizer.decode([token]))
+            known[token] = alone(self.tokenizer, token)
         return known[token]
 
     def push(self, token: int) -> str:

@@ -14,6 +14,18 @@ fields of ErrorPage. Besides these there is one global function, `static("app.cs
 by its content.
 """
 
+from app.contexts.compare import (
+    AddressField,
+    CarriedGroup,
+    CarriedRow,
+    ChoosePage,
+    ChosenView,
+    ComparedView,
+    ComparePage,
+    LikeRow,
+    PlaceView,
+)
+from app.contexts.links import Choice
 from app.contexts.pages import (
     AskForm,
     AskPage,
@@ -33,7 +45,6 @@ from app.contexts.pages import (
 from app.contexts.run import (
     AlternativeView,
     AnswerView,
-    Choice,
     ConceptTurnRow,
     HeatCell,
     MembershipView,
@@ -45,23 +56,39 @@ from app.contexts.run import (
     StatusView,
     SteeredView,
     SteerView,
+    StripView,
+    TokenChip,
     TokenView,
     WhereView,
 )
+from app.contexts.target import ApartView, PieceView, SideView, SuggestionView, TargetView, WayView
+from app.contexts.trust import BandView, FigureView, MeasurementView, TrustView
 
 __all__ = [
+    "AddressField",
     "AlternativeView",
     "AnswerView",
+    "ApartView",
     "AskForm",
     "AskPage",
+    "BandView",
+    "CarriedGroup",
+    "CarriedRow",
     "CheckLine",
     "Choice",
+    "ChoosePage",
+    "ChosenView",
+    "ComparePage",
+    "ComparedView",
     "ConceptLine",
     "ConceptPage",
     "ConceptTurnRow",
     "ConceptsPage",
     "ErrorPage",
+    "FigureView",
     "HeatCell",
+    "LikeRow",
+    "MeasurementView",
     "MemberRow",
     "MembershipView",
     "ModelPage",
@@ -70,14 +97,23 @@ __all__ = [
     "NeuronsView",
     "PairToken",
     "PictureView",
+    "PieceView",
+    "PlaceView",
     "RunLine",
     "RunPage",
     "RunsPage",
     "SampleView",
     "Shell",
+    "SideView",
     "StatusView",
     "SteerView",
     "SteeredView",
+    "StripView",
+    "SuggestionView",
+    "TargetView",
+    "TokenChip",
     "TokenView",
+    "TrustView",
+    "WayView",
     "WhereView",
 ]

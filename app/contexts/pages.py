@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
+from app.contexts.links import Choice
 from app.contexts.run import (
     AnswerView,
-    Choice,
     MembershipView,
     NeuronsView,
     PictureView,
@@ -14,6 +14,7 @@ from app.contexts.run import (
     SteerView,
     WhereView,
 )
+from app.contexts.trust import TrustView
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,7 +98,8 @@ class RunsPage:
 class RunPage:
     """templates/runs/show.html. `events` = URL of the event stream. `permalink` = this state's URL. `parent` = URL of
     the original run when this one is steered, else ''. `builtin_note` = plain note about the built-in model's small
-    world, '' when not needed. `title` of the shell is the question."""
+    world, '' when not needed. `title` of the shell is the question. `compare` = URL that lays another state beside this
+    one."""
 
     shell: Shell
     run: str
@@ -112,6 +114,8 @@ class RunPage:
     steer: SteerView
     steered: SteeredView
     where: WhereView
+    trust: TrustView
+    compare: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,16 +3,8 @@
 import dataclasses
 from typing import Any
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
-    """A link that selects one of several states of a page (a real URL; the state is in the query string). `value` is
-    its value where the choice is an option of a form's select ('' = no restriction)."""
-
-    label: str
-    href: str
-    selected: bool
-    value: str = ""
+from app.contexts.links import Choice
+from app.contexts.target import ApartView, TargetView
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,18 +53,14 @@ class TokenView:
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerView:
     """templates/runs/_answer.html (root #answer). While streaming, `tokens` hold what has come so far.
-    `target` in words: the explained text; `target_value` e.g. 'log-probability −0.10'. `whole` = URL for the whole
-    answer as target, '' when it is the target already. `methods` = attribution methods to choose from."""
+    `target`: what is explained. `methods` = attribution methods to choose from."""
 
     question: str
     streaming: bool
     tokens: tuple[TokenView, ...]
     text: str
     stopped_by_length: bool
-    target: str
-    target_value: str
-    target_tokens: int
-    whole: str
+    target: TargetView
     methods: tuple[Choice, ...]
 
 
@@ -92,11 +80,42 @@ class HeatCell:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TokenChip:
+    """A token of prompt or answer on the text strip, or `count` picture positions in a row folded into one. `text`
+    makes white space and what has no shape visible; `kind` = its modality. `opacity` ∈ [0, 1] = |score| / largest
+    |score| of a token. `about` = position, id and score in words. `target`: it is one of the explained tokens."""
+
+    text: str
+    kind: str
+    about: str
+    opacity: float
+    polarity: str
+    target: bool
+    count: int = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StripView:
+    """The text strip: every token of prompt and answer, shaded by its score over all layers. `groups` = (name, chips);
+    `open` = it is shown from the start, because there is no picture. `scale` = largest |score| of a token as text, or
+    '' where nothing is shaded."""
+
+    waiting: bool
+    open: bool
+    groups: tuple[tuple[str, tuple[TokenChip, ...]], ...]
+    caption: str
+    scale: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PictureView:
     """templates/runs/_picture.html (root #picture): the picture with its heat map, aligned by the SVG's viewBox =
     `0 0 width height` of the original picture. `src` = '' for a text-only question. `shown` names what the heat map
     shows; `caption` says it in words, with the strongest patch; `choices` = what carried it | the concepts at
-    hand | all neurons | off. `scale` = largest |value| as text (or ''), `waiting` = attribution is not there yet.
+    hand | all neurons | input | off; `layers` = options of a GET select beside them that sends `hidden` (name, value);
+    `switch` = contribution | activation while a neuron is shown. `scale` = largest |value| as text (or ''), `ends` =
+    what its lower and upper end mean. `waiting` = the heat map is not there yet. `retry` = URL to POST `retry_fields`
+    to, which computes a failed map again, or ''.
     `notes`: what intake did ("frame 1 of 3", "turned upright", "16-bit scaled from 0–65535")."""
 
     src: str
@@ -110,6 +129,13 @@ class PictureView:
     cells: tuple[HeatCell, ...]
     choices: tuple[Choice, ...]
     notes: tuple[str, ...]
+    strip: StripView
+    ends: tuple[str, str] = ("against", "for")
+    layers: tuple[Choice, ...] = ()
+    hidden: tuple[tuple[str, str], ...] = ()
+    switch: tuple[Choice, ...] = ()
+    retry: str = ""
+    retry_fields: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,11 +171,12 @@ class NeuronRow:
 class NeuronsView:
     """templates/runs/_neurons.html (root #neurons). `layers`, `modalities`, `concepts` and `sorts` are options of
     GET selects that keep the other state in `hidden` (name, value). `shares` = (modality, percent text), its modality
-    shares. `checks`: bookkeeping, e.g. 'Σ over neurons −0.31 of …'. `waiting`: attribution is not there
+    shares. `sums` = (modality or 'all', signed sum as text), and `checks`: the bookkeeping in words. `apart`: positions
+    that can be left out; `left_out` says which are, or ''. `waiting`: attribution is not there
     yet. `empty` = why nothing is shown, or ''. `more` = URL that shows further rows, or ''. `unit` = the power of
     ten of all scores, e.g. '10⁻³', or ''. `retry` = URL to POST `retry_fields` (name, value) to, which
-    computes a failed attribution again, or ''. `listed` = how many of the strongest neurons are kept: the filters
-    search these."""
+    computes a failed attribution again, or ''; `back` = targets and methods that it leaves to choose.
+    `listed` = how many of the strongest neurons are kept: the filters search these."""
 
     waiting: bool
     method: str
@@ -170,7 +197,11 @@ class NeuronsView:
     unit: str = ""
     retry: str = ""
     retry_fields: tuple[tuple[str, str], ...] = ()
+    back: tuple[Choice, ...] = ()
     listed: int = 0
+    sums: tuple[tuple[str, str], ...] = ()
+    apart: tuple[ApartView, ...] = ()
+    left_out: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

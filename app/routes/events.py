@@ -2,7 +2,8 @@
 
 Each event is named after the fragment it replaces and carries the whole fragment as it is now. Whoever connects gets
 the present state first, so that late and reloaded pages are right; when nothing more will come, `end` is sent.
-`?only=steered` follows the steered run that stands beside this one, and sends that fragment alone.
+`?only=steered` follows the steered run that stands beside this one, `?only=trust` what is measured of the target; each
+sends that fragment alone.
 """
 
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from app import state
 from app.routes.runs import loaded_state, rendered
 from app.services import Services, Serving
 from app.state import PageState
-from app.views import page
+from app.views import page, trust
 
 router = APIRouter()
 
@@ -36,7 +37,10 @@ async def events(
     panel = wanted.panel or page.new_panel()
     sent: dict[str, str] = {}
     async for _ in services.broker.changes(wanted.steer if beside else run_id, panel):
-        fragments, settled = await run_in_threadpool(_now, services, run_id, wanted, panel, beside, bool(sent))
+        if only == "trust":
+            fragments, settled = await run_in_threadpool(_trust, services, run_id, wanted, panel)
+        else:
+            fragments, settled = await run_in_threadpool(_now, services, run_id, wanted, panel, beside, bool(sent))
         for name, fragment in fragments.items():
             if sent.get(name) != fragment:
                 sent[name] = fragment
@@ -60,3 +64,9 @@ def _now(
     if not own and not streaming:
         names = tuple(name for name in names if name != "steered")
     return rendered(services, loaded, panel, names), page.settled(loaded)
+
+
+def _trust(services: Services, run_id: str, wanted: PageState, panel: str) -> tuple[dict[str, str], bool]:
+    loaded = loaded_state(services, run_id, wanted)
+    fragment = services.renderer.fragment("trust", trust.view(loaded, panel))
+    return {"trust": fragment}, trust.settled(loaded)

@@ -3,14 +3,16 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from app import htmx, jobs, queries, runs, state
+from app import htmx, jobs, longjobs, queries, runs, state
 from app.contexts import RunPage
 from app.database import Reader
 from app.pictures import sample_hashes
 from app.services import Services, Serving
 from app.state import PageState
+from app.targets import TargetChoice
 from app.views import load, page, shell
 from app.views.load import Loaded
+from engine.contract import BadTarget
 
 router = APIRouter()
 
@@ -48,6 +50,18 @@ def again(services: Serving, run_id: str) -> Response:
     return htmx.see_other(f"/runs/{run_id}")
 
 
+def chosen(services: Services, run_id: str, asked: PageState) -> tuple[PageState, TargetChoice]:
+    """A state with the run's own method where it names none, and its target. Raises NoSuchRun, BadTarget."""
+    with services.database.read() as session:
+        run = queries.run(session, run_id)
+        if run is None:
+            raise runs.NoSuchRun(f"There is no run “{run_id[:40]}”.")
+        choice = load.target(run, asked)
+        if choice is None:
+            raise BadTarget("This run has no answer to explain yet. Wait for the answer.")
+        return asked.own(run.method), choice
+
+
 def loaded_state(services: Services, run_id: str, asked: PageState) -> Loaded:
     """The state of a run's page. An attribution that it shows and that was never computed, or is outdated, is queued:
     the result depends on nothing but the URL, so that a GET may fill this cache. Raises NoSuchRun, RequestError."""
@@ -65,15 +79,19 @@ def _fill(services: Services, run_id: str, asked: PageState) -> None:
         run = queries.run(session, run_id)
         if run is None:
             raise runs.NoSuchRun(f"There is no run “{run_id[:40]}”.")
-        span = load.target(run, asked)
-        own = run.answer and span == (0, len(run.answer["tokens"])) and asked.method == run.method
-        if span is None or (own and run.state != "done"):
+        asked = asked.own(run.method)
+        choice = load.target(run, asked)
+        whole = f"0-{len(run.answer['tokens'])}" if run.answer else ""
+        if choice is None or (choice.key == whole and asked.method == run.method and run.state != "done"):
             return
-        row = queries.attribution(session, run_id, *span, asked.method, arrays=False)
-        if row is not None and not jobs.outdated(session, run, row, services.worker.info):
-            return
+        row = queries.attribution(session, run_id, choice.key, asked.method, arrays=False)
+        there = row is not None and not jobs.outdated(session, run, row, services.worker.info)
+        seen = asked.heat != "input" or longjobs.of_run(session, run_id, ("input",), choice, asked.method)
     try:
-        runs.retarget(services, run_id, *span, asked.method)
+        if not there:
+            runs.retarget(services, run_id, choice, asked.method)
+        if not seen:
+            runs.measure(services, run_id, "input", choice, asked.method)
     except runs.QueueFull:
         if row is None:
             raise  # else what is outdated is shown as long as there is no room

@@ -4,9 +4,10 @@ import math
 
 from app import formats, jobs
 from app.contexts import AlternativeView, AnswerView, Choice, StatusView, TokenView
+from app.views import target
 from app.views.load import Loaded
 from app.worker import Worker
-from engine.contract import METHODS, AnswerToken, unit
+from engine.contract import MAPPED, METHODS, AnswerToken, ModelInfo
 
 METHOD_LABELS = {"logprob_increase": "log-prob increase"}
 
@@ -37,12 +38,20 @@ def _message(loaded: Loaded, worker: Worker, *, pending: bool) -> str:
     if (run.live or pending) and worker.state == "refused":
         return f"nothing can be computed: {worker.message}"
     if pending:
-        return f"attributing “{loaded.target_text}”"
+        return f"attributing “{loaded.target_text}”{_so_far(loaded, worker)}"
+    if run.state == "queued" and worker.slow:
+        return "slow work lets it pass"
     if run.state == "running":
         if run.answer is None:
             return "answering"
         return "finding its neurons" if loaded.attribution is None else "asking the random control"
     return ""
+
+
+def _so_far(loaded: Loaded, worker: Worker) -> str:
+    """How far a slow attribution is, once that is known."""
+    steps = worker.progress(loaded.attribution.id) if loaded.attribution is not None else None
+    return f": {steps[0]} of {steps[1]} ablated runs" if steps else ""
 
 
 def _notes(loaded: Loaded, worker: Worker) -> tuple[str, ...]:
@@ -55,31 +64,29 @@ def _notes(loaded: Loaded, worker: Worker) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def answer(loaded: Loaded, partial: tuple[AnswerToken, ...] | None) -> AnswerView:
-    run, state = loaded.run, loaded.state
+def answer(loaded: Loaded, partial: tuple[AnswerToken, ...] | None, info: ModelInfo | None = None) -> AnswerView:
+    """`info`: of the loaded model, which need not be able to do everything."""
+    run = loaded.run
     streaming = run.live and run.answer is None
     tokens = (partial or ()) if streaming else loaded.tokens
-    row = loaded.attribution
-    start, end = loaded.span or (0, 0)
     return AnswerView(
         question=run.question,
         streaming=streaming,
         tokens=tuple(_token(loaded, i, token) for i, token in enumerate(tokens)),
         text="".join(token.text for token in tokens).strip() if streaming else (run.answer or {}).get("text", ""),
         stopped_by_length=bool(run.answer) and run.answer["stopped"] == "length" if run.answer else False,
-        target=loaded.target_text,
-        target_value=_value(row.method, row.value) if row is not None and row.value is not None else "",
-        target_tokens=end - start,
-        whole="" if loaded.whole else state.url(run.id, span=None),
-        methods=tuple(
-            Choice(METHOD_LABELS.get(name, name), state.url(run.id, method=name), state.method == name, name)
-            for name in METHODS
-        ),
+        target=target.view(loaded),
+        methods=tuple(_method(loaded, name, info) for name in METHODS),
     )
 
 
-def _value(method: str, value: float) -> str:
-    return f"{unit(method)} {formats.plain(value)}"
+def _method(loaded: Loaded, name: str, info: ModelInfo | None) -> Choice:
+    state = loaded.state
+    off = info.no_gradient if info is not None and name in MAPPED else ""
+    if name == "logprob_increase" and state.quantity == "logit":
+        off = "It explains log-probabilities, and the target is a logit."
+    href = state.url(loaded.run.id, method=name)
+    return Choice(METHOD_LABELS.get(name, name), href, state.method == name, name, off)
 
 
 def _token(loaded: Loaded, position: int, token: AnswerToken) -> TokenView:
@@ -95,8 +102,8 @@ def _token(loaded: Loaded, position: int, token: AnswerToken) -> TokenView:
         percent=formats.percent(probability),
         logprob=formats.plain(token.logprob),
         in_target=start <= position < end,
-        href=state.url(run_id, span=(position, position + 1)),
-        extend=state.url(run_id, span=(min(chosen[0], position), max(chosen[1], position + 1))),
+        href=state.url(run_id, **target.OWN, span=(position, position + 1)),
+        extend=state.url(run_id, **target.OWN, span=(min(chosen[0], position), max(chosen[1], position + 1))),
         alternatives=alternatives(token),
     )
 

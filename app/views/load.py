@@ -6,25 +6,28 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app import queries, records, steerings
+from app import formats, jobs, longjobs, queries, records, steerings
 from app.arrays import Floats, unpack
 from app.queries import ConceptFact
 from app.state import PageState
-from app.tables import AttributionRow, NeuronRow, Picture, Run
-from engine.contract import AnswerToken, BadTarget, UnknownName
+from app.tables import AttributionRow, JobRow, NeuronRow, Picture, Run
+from app.targets import TargetChoice, outside
+from engine.contract import AnswerToken, Target, UnknownName
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loaded:
-    """One state of a run's page. `span` is the target's (start, end), None while there is no answer. `beside` is the
-    steered run that stands beside this one (or this run itself, on a steered run's own page); `beside_of` the run it
-    was steered from. `neuron_names`: memberships by (layer, index). `model`: what the run remembers of its model."""
+    """One state of a run's page. `choice` is the target, None without an answer. `beside` is the steered run that
+    stands beside this one (or this run itself, on a steered run's own page); `beside_of` the run it was steered from.
+    `memberships` by (layer, index). `measured`: the target's measurements by kind; `places` in the queue of those that
+    wait; `paces`: (steps, seconds) that such a one took last time, of those that are not done. `model`: what the run
+    remembers of its model."""
 
     run: Run
     picture: Picture | None
     parent: Run | None
     state: PageState
-    span: tuple[int, int] | None
+    choice: TargetChoice | None
     tokens: tuple[AnswerToken, ...]
     attribution: AttributionRow | None
     arrays: Mapping[str, Floats]
@@ -35,6 +38,9 @@ class Loaded:
     beside_of: Run | None
     heats: tuple[Floats | None, Floats | None]
     grid: Any
+    measured: Mapping[str, JobRow]
+    places: Mapping[str, int]
+    paces: Mapping[str, tuple[int, float]]
     position: int
     queue: int
 
@@ -43,8 +49,19 @@ class Loaded:
         return self.run.model or {}
 
     @property
+    def span(self) -> tuple[int, int] | None:
+        """The answer's tokens that are explained; empty where a text is explained instead."""
+        return self.choice.span if self.choice is not None else None
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """What is stored of the attribution; empty while it is not there."""
+        return (self.attribution.summary if self.attribution is not None else None) or {}
+
+    @property
     def whole(self) -> bool:
-        return self.span is None or self.span == (0, len(self.tokens))
+        """The target is the whole answer's log-probability, and nothing is left out."""
+        return self.choice is None or self.choice.key == f"0-{len(self.tokens)}"
 
     @property
     def waiting(self) -> bool:
@@ -67,28 +84,45 @@ class Loaded:
         return bool(self.attribution.summary.get("library") != now)
 
     @property
-    def target_text(self) -> str:
-        if self.span is None:
+    def explained_text(self) -> str:
+        """The text that is explained, as it is written once that is known."""
+        if self.choice is None:
             return ""
-        return "".join(token.text for token in self.tokens[self.span[0] : self.span[1]]).strip()
+        if self.choice.target.text is not None:
+            return str(self.summary.get("text") or self.choice.target.text).strip()
+        start, end = self.choice.span
+        return "".join(token.text for token in self.tokens[start:end]).strip()
+
+    @property
+    def against_text(self) -> str:
+        """The text of a contrast's other side, '' without one."""
+        if self.choice is None or self.choice.target.against is None:
+            return ""
+        return str(self.summary.get("against") or self.choice.target.against).strip()
+
+    @property
+    def target_text(self) -> str:
+        """The target between a sentence's quotation marks, which a contrast closes and opens again."""
+        text, against = formats.quoted(self.explained_text), formats.quoted(self.against_text)
+        return f"{text}” rather than “{against}" if against else text
 
     @property
     def url(self) -> str:
         return self.state.url(self.run.id)
 
 
-def target(run: Run, state: PageState) -> tuple[int, int] | None:
-    """The span that this state explains. Raises BadTarget for one outside the answer."""
+def target(run: Run, state: PageState) -> TargetChoice | None:
+    """The target that this state explains; None while there is no answer. Raises BadTarget for one outside it."""
     count = len(run.answer["tokens"]) if run.answer else 0
     if not count:
         return None
-    if state.span is None:
-        return 0, count
-    if state.span[1] > count:
-        raise BadTarget(
-            f"Tokens {state.span[0]} to {state.span[1]} are not a span of this answer, which has {count} tokens."
-        )
-    return state.span
+    start, end = state.span or (0, count)
+    if end > count:
+        raise outside(start, end, count)
+    if state.say:
+        end = start
+    wanted = Target(start, end, state.say or None, state.against or None, state.quantity, state.leave)
+    return TargetChoice(wanted, state.exact)
 
 
 def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
@@ -97,8 +131,9 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
     if found is None:
         return None
     run, picture, parent = found
-    span = target(run, state)
-    attribution = queries.attribution(session, run.id, *span, state.method) if span else None
+    state = state.own(run.method)
+    choice = target(run, state)
+    attribution = queries.attribution(session, run.id, choice.key, state.method) if choice else None
     ready = attribution is not None and attribution.state == "done"
     neurons = queries.neurons(session, attribution.id) if attribution is not None and ready else []
     concepts = queries.concept_facts(session, run.model_revision)
@@ -110,12 +145,13 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
             raise UnknownName(f"There is no steered run “{state.steer[:40]}” of this run.")
         beside, beside_of = child, run
     heats, grid = _heats(session, beside, beside_of)
+    measured = _measured(session, run, choice, state.method)
     return Loaded(
         run=run,
         picture=picture,
         parent=parent,
         state=state,
-        span=span,
+        choice=choice,
         tokens=records.tokens(run.answer),
         attribution=attribution,
         arrays=unpack(attribution.arrays) if attribution is not None and attribution.arrays else {},
@@ -126,9 +162,31 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
         beside_of=beside_of,
         heats=heats,
         grid=grid,
-        position=queries.queue_position(session, run),
+        measured=measured,
+        places={kind: longjobs.place(session, row) for kind, row in measured.items() if row.state == "queued"},
+        paces=_paces(session, run, choice, state.method, measured),
+        position=queries.queue_position(session, run, jobs.SLOW_METHODS),
         queue=queries.queue_length(session),
     )
+
+
+def _measured(session: Session, run: Run, choice: TargetChoice | None, method: str) -> dict[str, JobRow]:
+    if choice is None:
+        return {}
+    return {row.kind: row for row in longjobs.of_run(session, run.id, longjobs.KINDS, choice, method)}
+
+
+def _paces(
+    session: Session, run: Run, choice: TargetChoice | None, method: str, measured: Mapping[str, JobRow]
+) -> dict[str, tuple[int, float]]:
+    if choice is None:
+        return {}
+    wanted = [kind for kind in ("faithfulness", "noise") if kind not in measured or measured[kind].state != "done"]
+    known = {
+        kind: longjobs.pace(session, kind, run.model_revision, longjobs.params_of(kind, choice, method))
+        for kind in wanted
+    }
+    return {kind: found for kind, found in known.items() if found is not None}
 
 
 def _verify(state: PageState, run: Run, concepts: Mapping[str, ConceptFact]) -> None:
@@ -139,12 +197,13 @@ def _verify(state: PageState, run: Run, concepts: Mapping[str, ConceptFact]) -> 
     for name in (state.concept, state.heat.removeprefix("concept:") if state.heat.startswith("concept:") else ""):
         if name and name not in concepts:
             raise steerings.unknown_concept(name, concepts)
-    if state.heat.startswith("neuron:") and run.model:
-        steerings.verify_neuron(*steerings.neuron(state.heat.removeprefix("neuron:")), run.model)
-    if state.layer is not None and run.model and state.layer >= run.model["n_layers"]:
-        raise UnknownName(
-            f"There is no layer {state.layer} in this model: its layers go from 0 to {run.model['n_layers'] - 1}."
-        )
+    kind, _, name = state.heat.partition(":")
+    if kind in ("neuron", "activation") and run.model:
+        steerings.verify_neuron(*steerings.neuron(name), run.model)
+    for layer in (state.layer, int(name) if kind == "layer" else None):
+        if layer is not None and run.model and layer >= run.model["n_layers"]:
+            last = run.model["n_layers"] - 1
+            raise UnknownName(f"There is no layer {layer} in this model: its layers go from 0 to {last}.")
 
 
 def _heats(session: Session, steered: Run | None, original: Run | None) -> tuple[tuple[Any, Any], Any]:
@@ -152,7 +211,7 @@ def _heats(session: Session, steered: Run | None, original: Run | None) -> tuple
     if steered is None or original is None or not steered.picture_hash or not (steered.answer and original.answer):
         return (None, None), None
     rows = [
-        queries.attribution(session, run.id, 0, len(run.answer["tokens"]), run.method)
+        queries.attribution(session, run.id, f"0-{len(run.answer['tokens'])}", run.method)
         for run in (original, steered)
         if run.answer
     ]

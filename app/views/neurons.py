@@ -1,13 +1,12 @@
-"""The ranked neurons with their memberships, filters and bookkeeping."""
-
-import numpy as np
+"""The ranked neurons with their memberships and filters."""
 
 from app import exports, formats
 from app.contexts import Choice, MembershipView, NeuronRow, NeuronsView
 from app.state import SORTS, address
 from app.tables import NeuronRow as Row
+from app.views import bookkeeping
 from app.views.load import Loaded
-from engine.contract import MODALITIES, unit
+from engine.contract import MODALITIES
 
 CHIPS = 4
 SORT_LABELS = {"score": "score", "image": "share of the image", "layer": "layer"}
@@ -30,15 +29,19 @@ def view(loaded: Loaded) -> NeuronsView:
         concepts=_concepts(loaded),
         sorts=_choices(loaded, "sort", state.sort, [(name, SORT_LABELS[name]) for name in SORTS]),
         hidden=state.but(layer=None, modality="", concept="", sort="score").pairs(),
-        shares=_shares(loaded),
-        checks=_checks(loaded),
+        shares=bookkeeping.shares(loaded),
+        checks=bookkeeping.checks(loaded),
         empty=_empty(loaded, shown=len(kept)),
         python=exports.python(loaded) if ready else "",
         export=address(f"/runs/{run.id}.json", state.pairs()) if run.answer else "",
         more=state.url(run.id, rows=len(loaded.neurons)) if len(kept) > state.rows else "",
         retry=f"/runs/{run.id}/attributions" if _retry(loaded) else "",
         retry_fields=_retry(loaded),
+        back=bookkeeping.ways_back(loaded),
         listed=len(loaded.neurons),
+        sums=bookkeeping.sums(loaded),
+        apart=bookkeeping.apart(loaded) if loaded.tokens or loaded.waiting else (),
+        left_out=bookkeeping.left_out(loaded),
     )
 
 
@@ -82,7 +85,7 @@ def _row(loaded: Loaded, row: Row, largest: float) -> NeuronRow:
     state, run_id = loaded.state, loaded.run.id
     neuron = f"text.{row.layer}.{row.index}"
     share = image_share(row)
-    selected = state.heat == f"neuron:{neuron}"
+    selected = state.heat in (f"neuron:{neuron}", f"activation:{neuron}")
     return NeuronRow(
         rank=row.rank,
         neuron=neuron,
@@ -125,34 +128,11 @@ def _concepts(loaded: Loaded) -> tuple[Choice, ...]:
     return _choices(loaded, "concept", loaded.state.concept, [("", "any"), *((name, name) for name in sorted(present))])
 
 
-def _shares(loaded: Loaded) -> tuple[tuple[str, str], ...]:
-    summary = loaded.attribution.summary if loaded.attribution is not None else None
-    shares = (summary or {}).get("modality_shares", ())
-    return tuple((name, formats.percent(share)) for name, share in zip(MODALITIES, shares, strict=False))
-
-
 def _retry(loaded: Loaded) -> tuple[tuple[str, str], ...]:
     """Fields of the form that has a failed attribution computed again."""
-    if loaded.attribution is None or loaded.attribution.state != "failed" or loaded.span is None:
+    if loaded.attribution is None or loaded.attribution.state != "failed":
         return ()
-    return ("span", f"{loaded.span[0]}-{loaded.span[1]}"), ("method", loaded.state.method)
-
-
-def _checks(loaded: Loaded) -> tuple[str, ...]:
-    row = loaded.attribution
-    if row is None or row.summary is None or row.value is None:
-        return ()
-    total = formats.signed(float(loaded.arrays["layer_sums"].sum(dtype=np.float64)))
-    listed = formats.signed(sum(neuron.score for neuron in loaded.neurons))
-    what = unit(row.method)
-    sums = (
-        f"Σ over all neurons and positions {total}, of which the {len(loaded.neurons)} listed {listed}; "
-        f"the target’s {what} is {formats.signed(row.value)}."
-    )
-    return (
-        sums,
-        *(f"{'✓' if holds else '✗'} {name}: {detail}" for name, holds, detail in row.summary["checks"]),
-    )
+    return loaded.state.pairs()
 
 
 def _empty(loaded: Loaded, *, shown: int) -> str:

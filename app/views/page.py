@@ -4,11 +4,11 @@ import secrets
 
 from app.contexts import RunPage, Shell
 from app.state import address
-from app.views import answer, heat, neurons, steering, where
+from app.views import answer, heat, neurons, sides, steering, trust, where
 from app.views.load import Loaded
 from app.worker import Worker
 
-FRAGMENTS = ("status", "answer", "picture", "neurons", "steer", "steered", "where")
+FRAGMENTS = ("status", "answer", "picture", "neurons", "steer", "steered", "where", "trust")
 SMALL_WORLD = (
     "The built-in model only knows its small world of drawn everyday things, shapes and colours; about other pictures "
     "it guesses. Start the server with --model NAME or --model FOLDER to ask a larger model."
@@ -34,12 +34,14 @@ def run_page(loaded: Loaded, worker: Worker, shell: Shell, *, panel: str, sample
         parent=f"/runs/{run.parent_id}" if run.parent_id else "",
         builtin_note=SMALL_WORLD if builtin and run.picture_hash and not sample else "",
         status=answer.status(loaded, worker),
-        answer=answer.answer(loaded, partial.tokens if partial else None),
+        answer=answer.answer(loaded, partial.tokens if partial else None, worker.info),
         picture=heat.view(loaded),
         neurons=neurons.view(loaded),
         steer=steering.panel(loaded, panel),
         steered=steering.beside(loaded, other.tokens if other else None, panel),
         where=where.view(loaded),
+        trust=trust.view(loaded, panel),
+        compare=sides.url(loaded.url),
     )
 
 
@@ -48,5 +50,6 @@ def events_url(loaded: Loaded, panel: str) -> str:
 
 
 def settled(loaded: Loaded) -> bool:
-    """Nothing more will come by itself."""
-    return not loaded.run.live and not (loaded.attribution is not None and loaded.attribution.live)
+    """Nothing more will come by itself, but for what the card `trust` listens to."""
+    pending = (loaded.attribution, loaded.measured.get("input"))
+    return not loaded.run.live and not any(row is not None and row.live for row in pending)

@@ -1,7 +1,8 @@
 """`ablation`: what the target loses when a neuron is taken away: exact, the causal yardstick (METHODS.md §1).
 
-1. Candidates: all neurons of a small model; else the `TOP` of largest `gradient` score and `DRAWN` others drawn at
-   random (the same ones every time). The others have no score and stand at 0; the result says how many.
+1. Candidates: all neurons of a small model; else the `TOP` of largest `gradient` score (`direct` where the model has
+   no gradients) and `DRAWN` others drawn at random (the same ones every time). The others have no score and stand at 0;
+   the result says how many.
 2. s = S − S(neuron set to zero at every position), or to its mean over this run's positions.
 3. The parts by modality are exact too: the neuron is taken away at image positions; then at image and question
    positions; then at template positions as well; then everywhere. Each step's further loss is that modality's part, so
@@ -10,19 +11,23 @@
    map. Many rows run in one batch; between batches it can be cancelled.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
+from engine.attribution.direct import direct
 from engine.attribution.effects import BATCH, Subject, in_batches, zeroed
 from engine.attribution.gradient import gradient
 from engine.attribution.result import Scored, rank
 from engine.contract import MODALITIES, Check, IsCancelled, never
+from engine.features import Inputs
 from engine.hooks import capture, intervene
 from engine.interventions import NO_EDITS, Edits
 from engine.measures import OnProgress
 from engine.running import forward
+from engine.targets import Part
 
 TOP, DRAWN, ALL_BELOW = 64, 16, 256
 CANDIDATES = "which neurons were ablated"
@@ -65,8 +70,8 @@ def ablation(
     anatomy, device = subject.loaded.anatomy, subject.loaded.device
     (part, inputs), *others = subject.sides
     with intervene(anatomy, [subject.steering]):
-        first = gradient(subject.loaded, inputs, part.ids, part.target)
-        rest = [gradient(subject.loaded, more, side.ids, side.target) for side, more in others]
+        first = _first_look(subject, part, inputs)
+        rest = [_first_look(subject, side, more) for side, more in others]
     totals = torch.stack([layer.sum(0) for layer in first.scores])
     for other in rest:
         totals = totals - torch.stack([layer.sum(0) for layer in other.scores])
@@ -88,7 +93,15 @@ def ablation(
         f"{len(picked)} of {totals.numel()}, set to {to}; the others stand at 0; parts stand at one position a modality"
     )
     at = [last[kind] for kind, _, _ in steps]
-    return Scored(list(scores), first.peaks, values[0], at, (Check(CANDIDATES, True, words),), norms=first.norms)
+    checks = (Check(CANDIDATES, True, words),)
+    return dataclasses.replace(first, scores=list(scores), value=values[0], at=at, checks=checks, cancels=False)
+
+
+def _first_look(subject: Subject, part: Part, inputs: Inputs) -> Scored:
+    """The scores that candidates are chosen by."""
+    if subject.loaded.no_gradient:
+        return direct(subject.loaded, inputs, subject.length, part.ids, part.target)
+    return gradient(subject.loaded, inputs, part.ids, part.target)
 
 
 @torch.no_grad()
@@ -96,4 +109,4 @@ def _means(subject: Subject) -> torch.Tensor:
     """(n_layers, d_mlp): each neuron's mean activation over the positions of the first side."""
     with intervene(subject.loaded.anatomy, [subject.steering]), capture(subject.loaded.anatomy) as captured:
         forward(subject.loaded, subject.sides[0][1], 1)
-    return torch.stack([layer[0].float().mean(0) for layer in captured.layers()])
+    return torch.stack([layer[0].float().mean(0).to(subject.loaded.device) for layer in captured.layers()])

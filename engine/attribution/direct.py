@@ -27,14 +27,15 @@ from engine.hooks import Captured, capture
 from engine.loading import Loaded
 from engine.running import forward
 from engine.targets import resolve, token_logits
+from engine.weights import parameter, weight
 
 
 def directions(loaded: Loaded, final: torch.Tensor, answer: Sequence[int]) -> torch.Tensor:
     """(tokens, d_model) float32: what a component is multiplied with to give its share of each token's logit.
 
     `final` (tokens, d_model) = the final norm's input at the positions that predict `answer`."""
-    weight = loaded.anatomy.unembedding.weight
-    rows = weight[torch.as_tensor(list(answer), device=weight.device)].float()
+    matrix = weight(loaded.anatomy.unembedding)
+    rows = matrix[torch.as_tensor(list(answer), device=matrix.device)].float().to(final.device)
     scale, centred = norm_map(loaded.anatomy.final_norm, final)
     result = rows * scale * loaded.anatomy.logit_scale
     return result - result.mean(-1, keepdim=True) if centred else result
@@ -46,9 +47,9 @@ def through_post_norm(loaded: Loaded, layer: int, activation: torch.Tensor, towa
     norm = loaded.anatomy.mlp_norms[layer]
     if norm is None:
         return towards
-    written = activation.float() @ loaded.anatomy.write_vectors(layer).float()
-    bias: torch.Tensor | None = getattr(loaded.anatomy.downs[layer], "bias", None)
-    written = written if bias is None else written + bias.float()
+    written = activation.float() @ loaded.anatomy.write_vectors(layer).float().to(activation.device)
+    bias = parameter(loaded.anatomy.downs[layer], "bias")
+    written = written if bias is None else written + bias.float().to(activation.device)
     scale, centred = norm_map(norm, written.to(activation.dtype))
     result = towards * scale
     return result - result.mean(-1, keepdim=True) if centred else result
@@ -90,10 +91,11 @@ def _score(
     loaded: Loaded, activations: list[torch.Tensor], final: torch.Tensor, first: int, answer: Sequence[int]
 ) -> Scored:
     towards = directions(loaded, final, answer)
-    scores = [
-        activation.float()
-        * (through_post_norm(loaded, layer, activation, towards) @ loaded.anatomy.write_vectors(layer).T.float())
-        for layer, activation in enumerate(activations)
-    ]
+    scores = []
+    for layer, activation in enumerate(activations):
+        through = through_post_norm(loaded, layer, activation, towards.to(activation.device))
+        scores.append(
+            (activation.float() * (through @ loaded.anatomy.write_vectors(layer).T.float())).to(loaded.device)
+        )
     value = float(logits_from_final(loaded, final, answer).sum())
     return Scored(scores, peaks(activations), value, at=[first + k for k in range(len(answer))])

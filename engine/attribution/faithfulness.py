@@ -10,7 +10,7 @@
 
 All runs are rows of batches; between batches it can be cancelled.
 
-    python -m engine.attribution.faithfulness [--pictures 50] [--split test] [--methods gradient pan …]
+    python -m engine.attribution.faithfulness [--pictures 50] [--split test] [--several] [--methods gradient pan …]
 
 measures all of it for the built-in model on held-out pictures: every method side by side, with bootstrap intervals over
 pictures, and `gradient` against `pan` where the name that is explained has several tokens.
@@ -34,7 +34,7 @@ from engine.contract import METHODS, Faithfulness, Floats, IsCancelled, never, u
 from engine.interventions import NO_EDITS
 from engine.loading import Loaded, load, quiet
 from engine.measures import OnProgress, mean_over_log, spearman
-from engine.targets import Part
+from engine.targets import Part, continuation_ids
 
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 RANDOM_SETS = 3
@@ -123,9 +123,11 @@ def bootstrap(values: Sequence[float], draws: int = 2000, seed: int = 0) -> tupl
     return float(array.mean()), float(low), float(high)
 
 
-def held_out(loaded: Loaded, pictures: int, split: world_probes.Split, seed: int) -> list[Ready]:
-    """`pictures` probes of a split, of concepts in turn: objects mostly, so that many names have several tokens."""
+def held_out(loaded: Loaded, pictures: int, split: world_probes.Split, seed: int, several: bool = False) -> list[Ready]:
+    """`pictures` probes of a split, of objects in turn; with `several`, only of those named by more than one token."""
     names = [concept.name for concept in world_probes.concept_names() if concept.kind == "object"]
+    if several:
+        names = [name for name in names if len(continuation_ids(loaded.processor.tokenizer, f" {name}")) > 1]
     order = np.random.default_rng(seed).permutation(len(names))
     chosen = [names[order[k % len(names)]] for k in range(pictures)]
     found = [world_concept_probes(name, 1, split, seed + k)[0] for k, name in enumerate(chosen)]
@@ -169,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Faithfulness of all methods on held-out pictures.")
     parser.add_argument("--pictures", type=int, default=50)
     parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--several", action="store_true", help="only names of several tokens")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--top", type=int, default=200, help="neurons of each method whose exact effect is measured")
     parser.add_argument("--batch", type=int, default=BATCH)
@@ -180,7 +183,7 @@ def main() -> None:
     quiet()
     loaded = load()
     rows, several = [], []
-    for k, ready in enumerate(held_out(loaded, arguments.pictures, arguments.split, arguments.seed)):
+    for k, ready in enumerate(held_out(loaded, arguments.pictures, arguments.split, arguments.seed, arguments.several)):
         subject = of_probe(loaded, ready)
         rows.append(compare(subject, arguments.methods, arguments.top, arguments.batch, arguments.seed))
         several.append(len(subject.sides[0][0].explained) > 1)

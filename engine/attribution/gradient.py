@@ -18,12 +18,18 @@ from collections.abc import Sequence
 import torch
 
 from engine.attribution.result import Scored
-from engine.contract import Check, Target
+from engine.contract import Check, RequestError, Target
 from engine.features import Inputs
 from engine.hooks import capture, require_finite
 from engine.loading import Loaded
 from engine.running import forward
 from engine.targets import resolve, scalar
+
+BY_GRADIENT = ("gradient", "integrated")
+"""Methods that need a backward pass."""
+
+SCALE = 1024.0
+"""What a slope at the logits is multiplied by while it is in float16; it is at most 1 for each token."""
 
 CANCELS = (
     "each MLP's output is normalised before it enters the stream, so scaling all of a layer's neurons at one position "
@@ -31,21 +37,44 @@ CANCELS = (
 )
 
 
+def require_gradient(loaded: Loaded) -> None:
+    """Raise RequestError, with the reason, where the loaded model has no gradients (`ModelInfo.no_gradient`)."""
+    if loaded.no_gradient:
+        raise RequestError(
+            f"This model, as it is loaded, has no gradients: {loaded.no_gradient} Choose direct, pan or "
+            "logprob_increase, or load the model with another --dtype or without --quantize."
+        )
+
+
 def gradient(loaded: Loaded, embeddings: Inputs, answer: Sequence[int], target: Target) -> Scored:
     """Scores of one row. `embeddings` one row, prompt + answer; `answer` = the answer's ids. Runs inside
-    whatever interventions are active, and then explains the steered activations."""
+    whatever interventions are active, and then explains the steered activations. Scores are on the model's first
+    device, whichever layers are elsewhere. Raises RequestError where the model has no gradients."""
+    require_gradient(loaded)
     start, end = resolve(target, len(answer))
     with torch.enable_grad(), capture(loaded.anatomy, gradients=True) as captured:
         logits = forward(loaded, embeddings, len(answer) + 1)[0]
         value = scalar(logits[start:end], answer[start:end], target.quantity)
         require_finite(value.detach(), "the target's value")
         activations = captured.layers()
-        gradients = torch.autograd.grad(value, activations)
+        gradients = _gradients(value, logits, activations)
     cancels = any(norm is not None for norm in loaded.anatomy.mlp_norms)
-    scores = [(a.detach().float() * g.float())[0] for a, g in zip(activations, gradients, strict=True)]
-    largest = peaks([a.detach()[0] for a in activations])
+    pairs = zip(activations, gradients, strict=True)
+    scores = [(a.detach().float() * g.float())[0].to(loaded.device) for a, g in pairs]
+    kept = [a.detach()[0] for a in activations]
     checks = (Check("a layer's scores cancel", True, CANCELS),) if cancels else ()
-    return Scored(scores, largest, float(value.detach()), None, checks, cancels, captured.norms[0][0])
+    return Scored(scores, peaks(kept), float(value.detach()), None, checks, cancels, captured.norms[0][0], kept)
+
+
+def _gradients(value: torch.Tensor, logits: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """∂value/∂inputs. In float16 the slope at the logits of a certain answer would vanish on the way down, so it goes
+    down at magnitude 1 and its size is put back at the end, in float32."""
+    if logits.dtype != torch.float16:
+        return list(torch.autograd.grad(value, inputs))
+    (slope,) = torch.autograd.grad(value * SCALE, logits, retain_graph=True)
+    size = slope.float().abs().max().clamp(min=1e-30)
+    found = torch.autograd.grad(logits, inputs, (slope.float() / size).to(logits.dtype))
+    return [gradient.float() * (size / SCALE).to(gradient.device) for gradient in found]
 
 
 def peaks(activations: list[torch.Tensor]) -> torch.Tensor:
@@ -54,4 +83,4 @@ def peaks(activations: list[torch.Tensor]) -> torch.Tensor:
     for layer in activations:
         low, high = layer.amin(0), layer.amax(0)
         result.append(torch.where(high >= -low, high, low))
-    return torch.stack(result)
+    return torch.stack([layer.to(result[0].device) for layer in result])

@@ -24,6 +24,7 @@ from engine.hooks import capture, capture_writes
 from engine.loading import Loaded
 from engine.running import forward
 from engine.targets import resolve, token_logprobs
+from engine.weights import device_of, parameter, weight
 
 CHUNK = 1 << 25
 """Logits held at one time: neurons are taken in as many pieces as that needs."""
@@ -46,14 +47,17 @@ def logprob_increase(
     with capture(loaded.anatomy) as captured, capture_writes(loaded.anatomy) as writes:
         logits = forward(loaded, embeddings, len(answer) + 1)[0]
     explained = list(answer[start:end])
-    activations = [layer[0, first:last] for layer in captured.layers()]
+    here = device_of(loaded.anatomy.unembedding)
+    activations = [layer[0, first:last].to(here) for layer in captured.layers()]
     scale, centred = norm_map(loaded.anatomy.final_norm, captured.final[0][0, first:last])
-    stream = writes["embedding"][0][0, first:last].float()
+    scale = scale.to(here)
+    stream = writes["embedding"][0][0, first:last].float().to(here)
     scores = []
     for layer, activation in enumerate(activations):
-        stream = stream + writes["attention"][layer][0, first:last].float()
-        scores.append(_layer(loaded, layer, activation.float(), stream, scale, centred, explained))
-        stream = stream + writes["mlp"][layer][0, first:last].float()
+        stream = stream + writes["attention"][layer][0, first:last].float().to(here)
+        found = _layer(loaded, layer, activation.float(), stream, scale, centred, explained)
+        scores.append(found.to(loaded.device))
+        stream = stream + writes["mlp"][layer][0, first:last].float().to(here)
     value = float(token_logprobs(logits[start:end], explained).sum())
     read = 0.0
     for k, token in enumerate(explained):
@@ -78,9 +82,9 @@ def _layer(
 ) -> torch.Tensor:
     """(tokens, d_mlp) scores of one layer; `stream` (tokens, d_model) without its MLP, `scale` γ/ρ likewise."""
     anatomy = loaded.anatomy
-    vectors = anatomy.write_vectors(layer).float()
+    vectors = anatomy.write_vectors(layer).float().to(activation.device)
     result = torch.zeros_like(activation)
-    size = max(1, CHUNK // anatomy.unembedding.weight.shape[0])
+    size = max(1, CHUNK // anatomy.unembedding.out_features)
     for k, token in enumerate(explained):
         towards = _towards(loaded, scale[k], centred)
         before = towards @ stream[k] + _constant(loaded)
@@ -95,18 +99,17 @@ def _layer(
 
 def _towards(loaded: Loaded, scale: torch.Tensor, centred: bool) -> torch.Tensor:
     """(d_vocab, d_model): what the stream is multiplied with to give all logits, the final norm held at `scale`."""
-    towards = loaded.anatomy.unembedding.weight.float() * scale
+    towards = weight(loaded.anatomy.unembedding).float() * scale
     return towards - towards.mean(-1, keepdim=True) if centred else towards
 
 
 def _constant(loaded: Loaded) -> torch.Tensor:
     """What the biases of the final norm and of the unembedding add to the logits, before their scaling."""
-    unembedding = loaded.anatomy.unembedding
-    shift: torch.Tensor | None = getattr(loaded.anatomy.final_norm, "bias", None)
-    zero = torch.zeros(len(unembedding.weight), device=unembedding.weight.device)
-    bias: torch.Tensor | None = unembedding.bias
-    result = zero if bias is None else bias.float()
-    return result if shift is None else result + unembedding.weight.float() @ shift.float()
+    matrix = weight(loaded.anatomy.unembedding)
+    shift = parameter(loaded.anatomy.final_norm, "bias")
+    bias = parameter(loaded.anatomy.unembedding, "bias")
+    result = torch.zeros(len(matrix), device=matrix.device) if bias is None else bias.float()
+    return result if shift is None else result + matrix.float() @ shift.float().to(matrix.device)
 
 
 def _logprob(loaded: Loaded, logits: torch.Tensor, token: int) -> torch.Tensor:

@@ -3,7 +3,8 @@
 The same `gradient` scores are computed again (1) by a copy of the model in bfloat16 (in float32 where the model itself
 is in bfloat16), the picture's features computed anew by that copy, and (2) as one row of a batch of two. A difference
 between two neurons that is smaller than these changes means nothing. The copy needs half of the model's memory again
-(twice as much where it is in float32) while it lives.
+(twice as much where it is in float32) while it lives; a model that is packed in 4 or 8 bits, or partly off its devices,
+cannot be cast, and (1) is left out.
 """
 
 import copy
@@ -52,11 +53,14 @@ def compare(before: torch.Tensor, after: torch.Tensor, against: str, top: int = 
 
 
 def noise_bands(loaded: Loaded, prompt: Prompt, subject: Subject, parts: Sequence[Part]) -> tuple[NoiseBand, ...]:
-    """Against another dtype, and against a batch of two."""
+    """Against another dtype, where the model can be cast, and against a batch of two."""
     plain = totals(subject)
+    batch = compare(plain, totals(subject, 2), "a batch of two")
+    if not loaded.whole:
+        return (batch,)
     other = torch.float32 if loaded.model.dtype == torch.bfloat16 else torch.bfloat16
     copied = in_dtype(loaded, other)
     features = picture_features(copied, prompt.pixels) if prompt.pixels else None
     again = totals(subject_of(copied, prompt, features, parts, subject.steering))
     name = str(other).removeprefix("torch.")
-    return compare(plain, again, name), compare(plain, totals(subject, 2), "a batch of two")
+    return compare(plain, again, name), batch

@@ -20,6 +20,7 @@ from engine.hooks import capture
 from engine.loading import Loaded
 from engine.running import forward
 from engine.targets import resolve
+from engine.weights import weight
 
 
 @torch.no_grad()
@@ -29,11 +30,13 @@ def pan(loaded: Loaded, embeddings: Inputs, prompt_length: int, answer: Sequence
     at = prompt_length - 1 + start
     with capture(loaded.anatomy) as captured:
         forward(loaded, embeddings, 1)
-    towards = loaded.anatomy.unembedding.weight[answer[start]].float()
+    towards = weight(loaded.anatomy.unembedding)[answer[start]].float()
     activations = [layer[0, at : at + 1] for layer in captured.layers()]
     scores = [
-        activation.float() * (loaded.anatomy.write_vectors(layer).float() @ towards)
+        (activation.float() * (loaded.anatomy.write_vectors(layer).float() @ towards.to(activation.device))).to(
+            loaded.device
+        )
         for layer, activation in enumerate(activations)
     ]
-    value = float(captured.final[0][0, at].float() @ towards)
+    value = float(captured.final[0][0, at].float() @ towards.to(captured.final[0].device))
     return Scored(scores, peaks(activations), value, at=[at], norms=captured.norms[0][0])

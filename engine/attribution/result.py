@@ -1,10 +1,14 @@
 """From per-position scores to an `Attribution`: sums by modality, ranking, heat maps, concept scores.
 
+All heat maps go through one `PatchMap` from image positions to the cells of the patch grid. Scores are *dealt*: each
+position's score is shared out over the cells of its patch, so a map's sum is the sum over image positions. Activations
+are *averaged*: a cell shows the mean of the positions that share it, so a map never exceeds the largest activation.
+
 All sums are in float32 on scores s (n_layers, pos, d_mlp). Ties in the ranking are broken by (layer, index).
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -20,7 +24,8 @@ class Scored:
     """What a method returns: one (pos, d_mlp) score tensor a layer over the whole sequence or, with `at`, over those
     absolute positions only; `peaks` (n_layers, d_mlp) activation of largest magnitude; `value` = the target S.
     `cancels`: a layer's scores sum to zero at each position by construction: sums over all neurons are noise.
-    `norms` (pos,): see `engine.hooks.Captured`."""
+    `norms` (pos,): see `engine.hooks.Captured`. `activations`: one (pos, d_mlp) tensor a layer over the whole sequence
+    (of a contrast the first side's: image positions precede all answers), None where only some positions were read."""
 
     scores: list[torch.Tensor]
     peaks: torch.Tensor
@@ -29,11 +34,43 @@ class Scored:
     checks: tuple[Check, ...] = ()
     cancels: bool = False
     norms: torch.Tensor | None = None
+    activations: list[torch.Tensor] | None = None
 
 
 def _numpy(tensor: torch.Tensor) -> Floats:
     array: Floats = tensor.detach().float().cpu().numpy()
     return array
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchMap:
+    """Image positions onto the cells of `grid`. `at`: the absolute image positions; `spread` (cells, image positions),
+    see `engine.layout`, None = the positions are the cells, row by row."""
+
+    grid: Grid
+    at: list[int]
+    spread: torch.Tensor | None
+
+    @classmethod
+    def of(cls, grid: Grid | None, modality: Sequence[str], spread: torch.Tensor | None) -> "PatchMap | None":
+        """None without a picture, or where its positions are not those that the grid expects."""
+        at = [p for p, kind in enumerate(modality) if kind == "image"]
+        expected = 0 if grid is None else grid.rows * grid.cols if spread is None else spread.shape[1]
+        return None if grid is None or not at or len(at) != expected else cls(grid, at, spread)
+
+    def dealt(self, values: torch.Tensor) -> Floats:
+        """(…, image positions) → (…, rows, cols); sums are kept."""
+        return self._cells(values if self.spread is None else values.float() @ self.spread.to(values.device).T)
+
+    def averaged(self, values: torch.Tensor) -> Floats:
+        """(…, image positions) → (…, rows, cols); a cell that no position reaches is 0."""
+        if self.spread is None:
+            return self._cells(values)
+        weights = self.spread.to(values.device)
+        return self._cells(values.float() @ (weights / weights.sum(1, keepdim=True).clamp(min=1e-12)).T)
+
+    def _cells(self, cells: torch.Tensor) -> Floats:
+        return _numpy(cells.reshape(*cells.shape[:-1], self.grid.rows, self.grid.cols))
 
 
 def rank(scores: torch.Tensor, top: int) -> list[int]:
@@ -68,32 +105,29 @@ def build(
     positions = torch.zeros(n_layers, len(modality))
     for layer, scores in enumerate(scored.scores):
         positions[layer, at] = scores.sum(-1).float().cpu()
-    on_image = groups["image"]
-    expected = 0 if grid is None else grid.rows * grid.cols if spread is None else spread.shape[1]
-    has_heat = grid is not None and len(on_image) > 0 and len(on_image) == expected
-    shape = (grid.rows, grid.cols) if grid is not None else (0, 0)
-    image = torch.stack([scores[on_image] for scores in scored.scores]) if has_heat else None
+    patches = PatchMap.of(grid, modality, spread)
+    mapped = patches if scored.at is None else None
+    image = torch.stack([scores[mapped.at] for scores in scored.scores]) if mapped else None
+    layer_heats = mapped.dealt(positions[:, mapped.at] * (0 if scored.cancels else 1)) if mapped else None
     whole, by_position = float(parts.double().sum()), float(positions.double().sum())
     gap = abs(whole - by_position) / max(float(magnitude.sum()), 1e-30)
     bookkeeping = Check("Σ by modality = Σ by position", gap < 1e-4, f"difference {gap:.0e} of Σ |score|")
     chosen = rank(totals, top)
-    onto = None if spread is None or image is None else spread.to(image.device)
-
-    def heat_of(scores: torch.Tensor) -> Floats:
-        """(…, image positions) → (…, rows, cols)."""
-        cells = scores if onto is None else scores.float() @ onto.T
-        return _numpy(cells.reshape(*cells.shape[:-1], *shape))
-
+    layers, indices = [flat // d_mlp for flat in chosen], [flat % d_mlp for flat in chosen]
+    heats = mapped.dealt(image[layers, :, indices]) if mapped and image is not None else None
+    seen = _activations(scored.activations, patches, layers, indices)
+    split, sums, peaks = (table[layers, indices].tolist() for table in (parts, totals, scored.peaks))
     neurons = tuple(
         NeuronScore(
-            layer=flat // d_mlp,
-            index=flat % d_mlp,
-            score=float(totals[flat // d_mlp, flat % d_mlp]),
-            by_modality=_four(parts[flat // d_mlp, flat % d_mlp].tolist()),
-            heat=heat_of(image[flat // d_mlp, :, flat % d_mlp]) if image is not None else None,
-            peak=float(scored.peaks[flat // d_mlp, flat % d_mlp]),
+            layer=layers[k],
+            index=indices[k],
+            score=sums[k],
+            by_modality=_four(split[k]),
+            heat=heats[k] if heats is not None else None,
+            peak=peaks[k],
+            activation=seen[k] if seen is not None else None,
         )
-        for flat in chosen
+        for k in range(len(chosen))
     )
     own = own_set(matrix, totals)
     shares = (magnitude / magnitude.sum().clamp(min=1e-300)).tolist()
@@ -102,17 +136,32 @@ def build(
         target=target,
         value=scored.value,
         grid=grid,
-        heat=heat_of(image.sum((0, 2)) * (0 if scored.cancels else 1)) if image is not None else None,
+        heat=layer_heats.sum(0) if layer_heats is not None else None,
         neurons=neurons,
-        concepts=_concepts(matrix, own, totals, image, heat_of),
+        concepts=_concepts(matrix, own, totals, image, mapped),
         scores=_numpy(totals),
         layer_sums=_numpy(parts.sum(1)),
         positions=_numpy(positions),
         modality_of_position=tuple(modality),
-        evidence_heat=heat_of((image * own[:, None]).sum((0, 2))) if image is not None else None,
+        evidence_heat=mapped.dealt((image * own[:, None]).sum((0, 2))) if mapped and image is not None else None,
         modality_shares=_four(shares),
         checks=(bookkeeping, *scored.checks),
+        layer_heats=layer_heats,
     )
+
+
+def _activations(
+    activations: list[torch.Tensor] | None, patches: PatchMap | None, layers: list[int], indices: list[int]
+) -> Floats | None:
+    """(neurons, rows, cols): the activations of these neurons on the patches; gathered a layer at a time."""
+    if activations is None or patches is None:
+        return None
+    gathered = torch.empty(len(layers), len(patches.at))
+    for layer in set(layers):
+        rows = [k for k, here in enumerate(layers) if here == layer]
+        columns = [indices[k] for k in rows]
+        gathered[rows] = activations[layer][:, columns][patches.at].T.float().cpu()
+    return patches.averaged(gathered)
 
 
 def _four(values: list[float]) -> tuple[float, float, float, float]:
@@ -131,7 +180,7 @@ def _concepts(
     own: torch.Tensor,
     totals: torch.Tensor,
     image: torch.Tensor | None,
-    heat_of: Callable[[torch.Tensor], Floats],
+    mapped: PatchMap | None,
 ) -> tuple[ConceptScore, ...]:
     """score_c = Σ_n μ_c(n) s(n); heat_c(p) = Σ_n μ_c(n) s_n(p) on image positions (METHODS.md §2.6); similarity of
     μ_c to the target's own fuzzy set φ(ŝ), by which the concepts are ordered: unlike the score it does not favour
@@ -143,7 +192,7 @@ def _concepts(
     both = torch.minimum(mu, own.flatten()).sum(-1)  # as fuzzy.similarities, on the scores' own device
     either = matrix.cardinalities + own.sum() - both
     alike = (both / either.clamp(min=1e-30)).tolist()
-    heats = heat_of(mu @ image.permute(0, 2, 1).reshape(mu.shape[1], -1)) if image is not None else None
+    heats = mapped.dealt(mu @ image.permute(0, 2, 1).reshape(mu.shape[1], -1)) if mapped and image is not None else None
     entries = [
         ConceptScore(name, scores[k], heats[k] if heats is not None else None, alike[k])
         for k, name in enumerate(matrix.names)

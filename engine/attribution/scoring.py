@@ -11,7 +11,7 @@ from engine.attribution.integrated import integrated
 from engine.attribution.logprob_increase import logprob_increase
 from engine.attribution.pan import pan
 from engine.attribution.result import Scored
-from engine.contract import Cancelled, IsCancelled, never
+from engine.contract import Cancelled, IsCancelled, OnProgress, never
 from engine.features import Inputs
 from engine.hooks import intervene
 from engine.targets import Part
@@ -20,10 +20,13 @@ READING: dict[str, Callable[..., Scored]] = {"direct": direct, "pan": pan, "logp
 """Methods that read the positions which predict the answer."""
 
 
-def score(subject: Subject, method: str, cancelled: IsCancelled = never) -> Scored:
-    """Scores of a known method, under the subject's steering. Raises Cancelled between sides, steps and batches."""
+def score(
+    subject: Subject, method: str, cancelled: IsCancelled = never, on_progress: OnProgress | None = None
+) -> Scored:
+    """Scores of a known method, under the subject's steering. Raises Cancelled between sides, steps and batches;
+    `ablation` tells its progress between batches."""
     if method == "ablation":
-        return ablation(subject, cancelled=cancelled)
+        return ablation(subject, on_progress=on_progress, cancelled=cancelled)
     sides = []
     for part, inputs in subject.sides:
         if cancelled():

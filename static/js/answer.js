@@ -1,4 +1,5 @@
-// Choose a span of the answer as target: Shift and a click, or a drag across tokens.
+// Choose a span of the answer as target: Shift and a click, or a drag across tokens. What else could be explained stays
+// unfolded when the target changes.
 import { go } from "./page.js";
 
 let first = null;
@@ -66,3 +67,14 @@ document.addEventListener(
   },
   true,
 );
+
+const unfolded = () => document.getElementById("explain")?.open ?? false;
+let wasUnfolded = false;
+
+document.addEventListener("htmx:beforeSwap", () => {
+  wasUnfolded = unfolded();
+});
+
+document.addEventListener("htmx:afterSwap", () => {
+  if (wasUnfolded && !unfolded()) document.getElementById("explain")?.setAttribute("open", "");
+});

@@ -28,8 +28,15 @@ function colours() {
   return found;
 }
 
+/** A line or cloud in one colour, and the area under it in a breath of the same. */
+function painted(trace, color) {
+  const fillcolor = color.replace("rgb(", "rgba(").replace(")", ", 0.13)");
+  return { ...trace, line: { ...trace.line, color }, marker: { ...trace.marker, color }, fillcolor };
+}
+
 function themed(figure, colour, font) {
   const data = figure.data.map((trace) => {
+    if (trace.type === "scatter") return painted(trace, colour[trace.meta]);
     if (trace.type !== "heatmap") return { ...trace, marker: { ...trace.marker, color: colour.gold } };
     const colorscale = [[0, colour.against], [0.5, colour.well], [1, colour.for]];
     // Hairlines between cells help few positions and would hide many.

@@ -23,8 +23,9 @@ document.addEventListener("click", (event) => {
 });
 
 // A morph keeps what the reader did to the page. Open details stay open; a drawn figure is left to figures.js; and the
-// steering panel's controls stay as they stand, for the reader may have moved them since the answer was asked for.
-const CONTROLS = '#steer-form :is([type="range"], [type="checkbox"], select)';
+// steering panel's controls stay as they stand, for the reader may have moved them since the answer was asked for; so
+// do the fields of the form that explains something else.
+const CONTROLS = '#steer-form :is([type="range"], [type="checkbox"], select), #explain :is(input, select)';
 
 function keepField(field, fresh) {
   for (const name of ["aria-invalid", "aria-describedby"]) {

@@ -6,6 +6,7 @@ import re
 import pytest
 from jinja2 import meta, nodes
 
+from app.contexts import TargetView
 from app.rendering import FRAGMENTS, PAGES, TEMPLATES, Renderer
 
 RENDERER = Renderer()
@@ -57,6 +58,16 @@ def test_a_fragment_uses_only_declared_fields(name: str) -> None:
     }
     assert read <= fields
     assert read, "it shows something"
+
+
+def test_an_answers_target_uses_only_declared_fields() -> None:
+    tree = RENDERER.environment.parse((TEMPLATES / "runs" / "_answer.html").read_text("utf-8"))
+    read = {
+        node.attr
+        for node in tree.find_all(nodes.Getattr)
+        if isinstance(node.node, nodes.Name) and node.node.name == "target"
+    }
+    assert read == {field.name for field in dataclasses.fields(TargetView)}
 
 
 def test_every_template_is_a_page_a_fragment_or_the_frame() -> None:

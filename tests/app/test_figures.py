@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 from plotly import graph_objects
 
 from app import figures
@@ -38,3 +39,39 @@ def test_a_figure_is_nobody_elses() -> None:
     second = figures.cardinality_by_layer([2.0, 3.0])
     assert first["data"][0]["y"] == [1.0]
     assert first["layout"] is not second["layout"]
+
+
+def test_deletion_curve() -> None:
+    made = figures.deletion_curve(
+        (1, 2, 5), (-1.0, -2.0, -4.0), ((-0.1, -0.2, -0.3), (-0.3, -0.2, -0.1)), -0.05, "logit"
+    )
+    first, second, level, mean, ranked = made["data"]
+    assert (first["y"], second["y"]) == ([-0.1, -0.2, -0.3], [-0.3, -0.2, -0.1])
+    assert level["y"] == [-0.05] * 3
+    assert mean["y"] == [-0.2, -0.2, -0.2]
+    assert ranked["y"] == [-1.0, -2.0, -4.0]
+    assert ranked["fill"] == "tonexty", "the area between it and the trace before, the random mean"
+    assert all(trace["x"] == [1, 2, 5] for trace in made["data"])
+    assert made["layout"]["xaxis"]["type"] == "log"
+    assert made["layout"]["xaxis"]["tickvals"] == [1, 2, 5]
+    assert made["layout"]["yaxis"]["title"]["text"] == "logit"
+    json.dumps(made, allow_nan=False)
+    graph_objects.Figure(made)
+
+
+def test_the_names_of_sizes_do_not_run_into_each_other() -> None:
+    sizes = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+    level = [0.0] * len(sizes)
+    axis = figures.deletion_curve(sizes, level, (level,), 0.0, "logit")["layout"]["xaxis"]
+    assert axis["tickvals"] == list(sizes), "every size keeps its tick"
+    assert axis["ticktext"] == ["1", "", "5", "", "20", "", "100", "", "500"]
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_scores_and_effects(*, equal: bool) -> None:
+    made = figures.scores_and_effects(("text.0.1", "text.0.2"), (1.0, -2.0), (0.5, 3.0), equal=equal)
+    line, points = made["data"]
+    assert line["x"] == line["y"] == ([-2.0, 3.0] if equal else [])
+    assert (points["x"], points["y"], points["text"]) == ([1.0, -2.0], [0.5, 3.0], ["text.0.1", "text.0.2"])
+    json.dumps(made, allow_nan=False)
+    graph_objects.Figure(made)

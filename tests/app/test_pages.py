@@ -86,7 +86,7 @@ def test_another_span_is_computed_by_looking_at_it(browser: Browser, pictures: P
     assert browser.http.get(part).status_code == 200
     assert "event: end" in browser.http.get(f"{url}/events?span=0-2").text
     data = browser.http.get(f"{url}.json?span=0-2").json()
-    assert data["provenance"]["target"] == [0, 2]
+    assert data["provenance"]["target"]["span"] == [0, 2]
     assert data["neurons"] != whole["neurons"]
     assert "log-probability" in browser.http.get(part).text
     direct = f"{url}?method=direct"
@@ -131,7 +131,7 @@ def test_the_heat_map_shows_what_carried_it(shared: Browser, pictures: Path) -> 
     group = shown.split('aria-label="Heat map of"')[1].split("</p>")[0]
     choices = re.findall(r">([^<>]+)</a>", group)
     concepts = [concept["name"] for concept in data["concepts"][:4]]
-    assert choices == ["what carried it", *concepts, "all neurons", "off"]
+    assert choices == ["what carried it", *concepts, "all neurons", "input", "off"]
     assert re.search(r'aria-current="true">what carried it<', shown)
     everything = shared.http.get(f"{url}?heat=all&fragment=picture").text
     assert f"Net contribution of all 256 neurons together to “{data['answer']}”. Strongest" in everything
@@ -261,7 +261,7 @@ def test_a_run_list_has_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert "number 4" not in second
 
 
-@pytest.mark.parametrize(("path", "limit"), [("run", 10), ("/runs", 3), ("/", 3), ("/concepts", 4)])
+@pytest.mark.parametrize(("path", "limit"), [("run", 12), ("/runs", 3), ("/", 3), ("/concepts", 4)])
 def test_pages_take_a_fixed_number_of_queries(browser: Browser, pictures: Path, path: str, limit: int) -> None:
     url = browser.ask("What is on the right?", (pictures / "ok.png").read_bytes())
     for number in range(4):

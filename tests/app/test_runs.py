@@ -132,7 +132,9 @@ def test_what_a_crash_cut_off_is_taken_up_again(tmp_path: Path) -> None:
                 run = session.get_one(Run, path.rsplit("/", 1)[1])
                 run.state, run.answer = "running", None
             run.stop_requested = True
-            row = AttributionRow(run_id=url.rsplit("/", 1)[1], start=0, end=1, method="direct", state="running")
+            row = AttributionRow(
+                run_id=url.rsplit("/", 1)[1], start=0, end=1, key="0-1", method="direct", state="running"
+            )
             session.add(row)
     with serving(tmp_path) as browser:
         assert browser.settled(url)["answer"]

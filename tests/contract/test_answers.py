@@ -132,6 +132,8 @@ def test_a_question_without_a_picture_is_answered(engine: Engine) -> None:
     assert result.answer.tokens
     assert result.attribution.grid is None
     assert result.attribution.heat is None
+    assert result.attribution.layer_heats is None
+    assert all(neuron.activation is None for neuron in result.attribution.neurons)
     assert "image" not in result.attribution.modality_of_position
 
 

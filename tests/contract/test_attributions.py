@@ -56,6 +56,49 @@ def test_methods_that_score_image_positions_have_heat_maps_and_others_none(every
         assert all(heat is not None and heat.shape == (grid.rows, grid.cols) for heat in heats)
 
 
+def test_each_layers_map_adds_up_to_the_whole(every: Attribution) -> None:
+    if every.method not in MAPPED:
+        assert every.layer_heats is None
+        return
+    assert every.heat is not None
+    assert every.layer_heats is not None
+    assert every.layer_heats.shape == (len(every.scores), *every.heat.shape)
+    assert every.layer_heats.dtype == np.float32
+    assert close(every.layer_heats.sum(0), every.heat)
+    assert close(every.layer_heats.sum((1, 2)), every.layer_sums[:, MODALITIES.index("image")])
+    for layer, heat in enumerate(every.layer_heats):
+        assert close(heat, sum(neuron.heat for neuron in every.neurons if neuron.layer == layer))
+    assert np.abs(every.layer_heats[:-1]).max(axis=(1, 2)).min() > 0  # the last layer's MLP acts at its own position
+
+
+def test_neurons_show_their_activation_on_the_patches(every: Attribution) -> None:
+    """Bounded by the peak over all positions; none where only the positions that predict the answer are read."""
+    maps = [neuron.activation for neuron in every.neurons]
+    if every.method not in (*MAPPED, "ablation"):
+        assert all(activation is None for activation in maps)
+        return
+    assert every.grid is not None
+    for neuron, activation in zip(every.neurons, maps, strict=True):
+        assert activation is not None
+        assert activation.shape == (every.grid.rows, every.grid.cols)
+        assert activation.dtype == np.float32
+        assert np.abs(activation).max() <= abs(neuron.peak) + 1e-5
+    assert any(np.ptp(activation) > 0 for activation in maps if activation is not None)
+
+
+def test_an_activation_belongs_to_the_run_and_not_to_the_target(
+    engine: Engine, question: Question, ids: list[int], asked: Asked
+) -> None:
+    again = engine.attribute(question, ids, Target(leave_out=("special", "high-norm")), top=engine.info().n_neurons)
+    maps = {neuron.neuron: neuron for neuron in again.neurons}
+    for neuron in asked.attribution.neurons[:10]:
+        other = maps[neuron.neuron]
+        assert neuron.activation is not None
+        assert other.activation is not None
+        if other.peak == pytest.approx(neuron.peak):
+            assert np.allclose(other.activation, neuron.activation, atol=1e-5)
+
+
 def test_all_sums_agree(every: Attribution) -> None:
     by_kind = [
         every.positions[:, [kind == modality for kind in every.modality_of_position]].sum(1) for modality in MODALITIES

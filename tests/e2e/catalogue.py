@@ -1,6 +1,7 @@
 """Every template with contexts that show its states: PAGES by template, FRAGMENTS by template with the root's id."""
 
 from app import contexts as c
+from tests.e2e import factories_trust
 from tests.e2e.factories import (
     LONG,
     LONG_STEERED,
@@ -9,6 +10,7 @@ from tests.e2e.factories import (
     answer,
     ask_form,
     ask_page,
+    choice,
     concept_page,
     concepts_page,
     error_page,
@@ -24,7 +26,10 @@ from tests.e2e.factories import (
     waiting_run_page,
     where,
 )
+from tests.e2e.factories_compare import CHOOSING, COMPARED
+from tests.e2e.factories_target import contrast_target, side, target
 
+FAILED = neurons(rows=(), empty="It failed.", retry=STATE, back=(choice("Use gradient"),))
 PAGES = {
     "ask/index.html": (
         ask_page(),
@@ -49,7 +54,7 @@ PAGES = {
             steered=steered(**LONG_STEERED, live=True, control="", duration=""),
         ),
         run_page(
-            answer=answer(tokens=LONG),
+            answer=answer(tokens=LONG, target=contrast_target()),
             picture=picture(src="", cells=()),
             status=status(state="failed", error="Out of memory.", remedy="Use a smaller picture.", again=STATE),
         ),
@@ -59,6 +64,8 @@ PAGES = {
         concepts_page(concepts=(), query="zebre", empty="No concept is called “zebre”. Near: zebra."),
     ),
     "concepts/show.html": (concept_page(), concept_page(members=(), figures=(), recipe=())),
+    "compare/show.html": COMPARED,
+    "compare/choose.html": CHOOSING,
     "model/show.html": (model_page(), model_page(checks=(), builtin=False, holds=False)),
     "error.html": (error_page(), error_page(status=404, href="", remedy="")),
     "_error.html": (error_page(),),
@@ -74,7 +81,11 @@ FRAGMENTS = {
             answer(),
             answer(streaming=True, tokens=()),
             answer(tokens=(), text=""),
-            answer(stopped_by_length=True, whole=""),
+            answer(stopped_by_length=True, target=target(whole="")),
+            answer(target=contrast_target()),
+            answer(target=contrast_target(warning="Both sides are the same tokens.", quantity_note="It is a logit.")),
+            answer(target=target(whole="", certain="It is nearly certain.", remedies=(choice("its logit"),))),
+            answer(target=contrast_target(sides=(side("explained", waiting=True),))),
         ),
     ),
     "runs/_picture.html": (
@@ -83,7 +94,13 @@ FRAGMENTS = {
     ),
     "runs/_neurons.html": (
         "neurons",
-        (neurons(), neurons(waiting=True), neurons(rows=(), empty="No neuron matches."), neurons(more=STATE)),
+        (
+            neurons(),
+            neurons(waiting=True),
+            neurons(rows=(), empty="No neuron matches."),
+            neurons(more=STATE),
+            neurons(rows=(), empty="It failed.", retry=STATE, back=(choice("Use gradient"),)),
+        ),
     ),
     "runs/_steer.html": (
         "steer",
@@ -105,4 +122,5 @@ FRAGMENTS = {
         ),
     ),
     "runs/_where.html": ("where", (where(), where(waiting=True), where(figure={}, rows=()))),
+    "runs/_trust.html": ("trust", factories_trust.VIEWS),
 }

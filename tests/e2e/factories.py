@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from PIL import Image, ImageDraw
 
 from app import contexts as c
+from tests.e2e.factories_target import target
+from tests.e2e.factories_trust import trust
 
 T = TypeVar("T")
 STATE = "/runs/7f3a9c"
@@ -104,11 +106,9 @@ def answer(**changes: Any) -> c.AnswerView:
         token(2, " light", 0.99, True),
         token(3, ".", 0.97),
     )
-    methods = (choice("gradient", True), choice("direct"))
-    value = "log-probability −0.10"
-    view = c.AnswerView(
-        "What is on the left?", False, tokens, "a traffic light.", False, "traffic light", value, 2, STATE, methods
-    )
+    off = dataclasses.replace(choice("integrated"), off="Its weights are packed in 4 bits, which have no gradients.")
+    methods = (choice("gradient", True), choice("direct"), off)
+    view = c.AnswerView("What is on the left?", False, tokens, "a traffic light.", False, target(), methods)
     return replaced(view, changes)
 
 
@@ -129,18 +129,42 @@ def heat_cells(width: int = SIZE, height: int = SIZE, side: int = 8) -> tuple[c.
     return tuple(cells)
 
 
+def chip(text: str, value: float, kind: str = "question", target: bool = False, count: int = 1) -> c.TokenChip:
+    sign = "against" if value < 0 else "for"
+    return c.TokenChip(
+        text, kind, f"id 7 · position 3 · {kind} · {value:+.3f}", min(1, abs(value)), sign, target, count
+    )
+
+
+CHIPS = (
+    chip("<s>", 0.02, "template"), chip("USER:", -0.1, "template"), chip("picture × 81", 0.6, "image", count=81),
+    chip("·What", 0.2), chip("·مرحبا", -0.4), chip("▯", 0), chip("▯", 0.1), chip("漢", 0.3), chip("👩\u200d🚀", 1),
+    chip("·<b>bold</b>", 0.05), chip("?", -0.02), chip("ASSISTANT:", 0.9, "template"),
+)  # fmt: skip
+
+
+def strip(**changes: Any) -> c.StripView:
+    said = (chip("·traffic", 0.7, "answer", True), chip("·light", 0, "answer", True))
+    view = c.StripView(False, False, (("prompt", CHIPS), ("answer", said)), "Each token’s contribution.", "0.412")
+    return replaced(view, changes)
+
+
 def picture(**changes: Any) -> c.PictureView:
     choices = (
-        choice("all neurons", True),
+        choice("what carried it"),
+        choice("text.4.212"),
         choice("traffic light"),
         choice("vehicle"),
-        choice("text.4.212"),
-        choice("off"),
+        choice("all neurons", True, "all"),
+        choice("input", value="input"),
+        choice("off", value="off"),
     )
+    layers = tuple(choice(f"layer {n}", value=f"layer:{n}") for n in range(6))
     caption = "Contribution of all neurons to “traffic light”. Strongest patch: row 4, column 5."
     view = c.PictureView(
-        picture_uri(), SIZE, SIZE, "Uploaded picture", False, "all", caption, "0.084", heat_cells(), choices, ()
-    )
+        picture_uri(), SIZE, SIZE, "Uploaded picture", False, "all", caption, "0.084", heat_cells(), choices, (),
+        strip(), layers=layers, hidden=(("span", "1-3"),),
+    )  # fmt: skip
     return replaced(view, changes)
 
 
@@ -175,7 +199,12 @@ def neurons(**changes: Any) -> c.NeuronsView:
         (("heat", "all"),), (("image", "74 %"), ("question", "9 %"), ("answer", "17 %")),
         ("Σ over neurons −0.31 of −0.31 nats", "Σ over layers equals Σ over positions"), "",
         "from engine.local import LocalEngine\n\nengine = LocalEngine.load('builtin')\n", f"{STATE}.json",
-        listed=100,
+        listed=100, sums=(("image", "+0.231"), ("question", "−0.012"), ("all", "+0.219")),
+        apart=(
+            c.ApartView("special tokens", "34 %", True, STATE, "Role marks. Here: 3 positions."),
+            c.ApartView("high-norm positions", "12 %", False, STATE, "Attention sinks. Here: 1 position."),
+        ),
+        left_out="Left out: high-norm positions (1 position, 12 %).",
     )  # fmt: skip
     return replaced(view, changes)
 
@@ -256,6 +285,7 @@ def run_page(**changes: Any) -> c.RunPage:
         steer(),
         steered(),
         where(),
+        trust=trust(),
     )
     return replaced(page, changes)
 
@@ -264,12 +294,23 @@ def waiting_run_page(**changes: Any) -> c.RunPage:
     """A run that has given two tokens so far."""
     page = run_page(
         status=status(state="running", live=True, message="answering", cancel=f"{STATE}/cancel", timings=()),
-        answer=answer(streaming=True, tokens=(token(0, "a", 0.98), token(1, " traffic", 0.91)), target="", methods=()),
-        picture=picture(waiting=True, cells=(), choices=(), scale=""),
+        answer=answer(
+            streaming=True, tokens=(token(0, "a", 0.98), token(1, " traffic", 0.91)), target=target(text=""), methods=()
+        ),
+        picture=picture(
+            waiting=True,
+            cells=(),
+            choices=(),
+            scale="",
+            layers=(),
+            caption="",
+            strip=strip(waiting=True, groups=(), caption="The text follows the answer.", scale=""),
+        ),
         neurons=neurons(waiting=True, rows=(), shares=(), checks=(), python="", export="", layers=(), concepts=()),
         steer=steer(waiting=True, concepts=(), neurons=()),
         steered=steered(present=False, summary=""),
         where=where(waiting=True, figure={}, rows=()),
+        trust=trust(waiting=True),
     )
     return replaced(page, changes)
 

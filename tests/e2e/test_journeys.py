@@ -73,7 +73,7 @@ def test_ask_stream_inspect_steer(slow: str, open_page: OpenPage, scene: Path, v
     third = page.locator("#neurons a[data-neuron]").nth(2)
     name = third.inner_text()
     third.click()
-    expect(page.locator("#picture .caption")).to_contain_text(name)
+    expect(page.locator("#picture figcaption .caption").first).to_contain_text(name)
     expect(page.locator("#neurons tr.selected")).to_contain_text(name)
     assert "heat=" in page.url
 
@@ -179,7 +179,7 @@ def test_keyboard_only(quick: str, open_page: OpenPage, scene: Path) -> None:
     keys.press("k")
     focused = page.evaluate("document.activeElement.textContent")
     keys.press("Enter")
-    expect(page.locator("#picture .caption")).to_contain_text(focused)
+    expect(page.locator("#picture figcaption .caption").first).to_contain_text(focused)
     assert page.evaluate("document.activeElement.textContent") == focused
     keys.press("s")
     for _ in range(10):

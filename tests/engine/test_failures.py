@@ -28,7 +28,7 @@ from engine.interventions import NO_EDITS
 from engine.loading import Loaded
 from engine.local import LocalEngine
 from engine.prompts import build_prompt
-from engine.running import FeatureCache, answer_ids
+from engine.running import FeatureCache, PromptCache, answer_ids
 from tests.engine import tiny
 
 TURNED = Steering(neurons=(NeuronTurn(1, 4, "add", 3.0),))
@@ -247,6 +247,25 @@ def test_picture_features_are_kept_for_the_last_pictures_only(model: Loaded, que
     assert again is not first
     assert torch.equal(again.features, first.features)
     assert cache.get(model, build_prompt(model, Question(None, "what?"))) is None
+
+
+def test_prompts_are_kept_for_the_last_questions_only(model: Loaded) -> None:
+    cache = PromptCache(size=2)
+    asked = [
+        Question(tiny.picture(0), "what?"),
+        Question(tiny.picture(0), "where?"),
+        Question(tiny.picture(1), "what?"),
+    ]
+    first = cache.get(model, asked[0])
+    assert cache.get(model, Question(tiny.picture(0), "what?")) is first
+    others = [cache.get(model, question) for question in asked[1:]]
+    assert others[0].ids.tolist() != first.ids.tolist()
+    assert others[1].key != first.key
+    assert len(cache.kept) == 2
+    again = cache.get(model, asked[0])
+    assert again is not first
+    assert torch.equal(again.ids, first.ids)
+    assert again.key == first.key
 
 
 def test_interleaved_clean_and_steered_calls_do_not_touch_one_another(engine: LocalEngine, question: Question) -> None:

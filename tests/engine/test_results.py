@@ -13,6 +13,7 @@ from engine.loading import Loaded
 from engine.local import LocalEngine
 from engine.prompts import build_prompt
 from engine.running import embed, picture_features, with_answer
+from tests.engine import tiny
 
 ANSWER = [700, 701, 702]
 
@@ -53,6 +54,79 @@ def test_totals_are_sums_of_the_scores(result: Attribution, raw: np.ndarray) -> 
     assert result.heat is not None
     assert near(result.heat, raw[:, kinds == "image"].sum((0, 2)).reshape(4, 4))
     assert result.heat.sum() == pytest.approx(result.layer_sums[:, 0].sum(), abs=1e-5)
+
+
+def test_a_layers_map_is_the_sum_of_its_neurons(result: Attribution, raw: np.ndarray) -> None:
+    kinds = np.array(result.modality_of_position)
+    assert result.layer_heats is not None
+    assert near(result.layer_heats, raw[:, kinds == "image"].sum(2).reshape(3, 4, 4))
+    assert result.heat is not None
+    assert near(result.heat, result.layer_heats.astype(np.float64).sum(0))
+
+
+@pytest.mark.parametrize("method", ["gradient", "integrated", "ablation"])
+def test_a_neurons_activation_map_is_what_its_mlp_computes(
+    engine: LocalEngine, model: Loaded, question: Question, method: str
+) -> None:
+    """The activations recomputed from the MLP's input by its own weights, on image positions."""
+    prompt = build_prompt(model, question)
+    layers = tiny.decoder_of(model.model).layers
+    entered: list[torch.Tensor] = []
+    handles = [layer.mlp.register_forward_pre_hook(lambda _m, args: entered.append(args[0][0])) for layer in layers]
+    tiny.logits(model.model, prompt, ANSWER)
+    for handle in handles:
+        handle.remove()
+    found = engine.attribute(question, ANSWER, Target(leave_out=("special",)), method, top=20)
+    assert len(found.neurons) == 20
+    for neuron in found.neurons:
+        mlp, states = layers[neuron.layer].mlp, entered[neuron.layer][prompt.image_positions]
+        gate, up = mlp.gate_proj.weight[neuron.index], mlp.up_proj.weight[neuron.index]
+        expected = (torch.nn.functional.silu(states @ gate) * (states @ up)).reshape(4, 4).numpy()
+        assert neuron.activation is not None
+        assert np.abs(neuron.activation - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("method", ["direct", "pan", "logprob_increase"])
+def test_methods_that_read_the_predicting_positions_show_no_activation(
+    engine: LocalEngine, question: Question, method: str
+) -> None:
+    found = engine.attribute(question, ANSWER, Target(), method, top=3)
+    assert found.layer_heats is None
+    assert all(neuron.activation is None for neuron in found.neurons)
+
+
+def test_scores_are_dealt_over_cells_and_activations_averaged() -> None:
+    """Three positions on two cells: one each, and one that covers both, as a thumbnail under two tiles."""
+    grid, spread = Grid(1, 2, (0, 0, 20, 10)), torch.tensor([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
+    modality = ["template", *["image"] * 3, "answer"]
+    scores, activations = torch.zeros(5, 2), torch.zeros(5, 2)
+    scores[1:4, 1] = torch.tensor([4.0, 6.0, 2.0])
+    activations[1:4, 1] = torch.tensor([3.0, 9.0, 6.0])
+    scored = Scored([scores], torch.tensor([[0.0, 9.0]]), 0.0, activations=[activations])
+    result = build("gradient", Target(), scored, modality, grid, None, 2, spread)
+    first, second = result.neurons
+    assert (first.index, first.peak) == (1, 9.0)
+    assert first.heat is not None
+    assert first.heat.tolist() == [[5, 7]]
+    assert first.activation is not None
+    assert first.activation.tolist() == [[4, 8]]  # (3 + 6/2) / 1.5 and (9 + 6/2) / 1.5
+    assert result.heat is not None
+    assert result.heat.tolist() == [[5, 7]]
+    assert second.activation is not None
+    assert not second.activation.any()
+
+
+def test_where_scores_cancel_by_construction_every_layers_map_is_empty() -> None:
+    scores = torch.ones(3, 2)
+    scored = Scored([scores, scores], torch.zeros(2, 2), 0.0, cancels=True)
+    result = build("gradient", Target(), scored, ["template", "image", "image"], Grid(1, 2, (0, 0, 2, 1)), None, 1)
+    assert result.layer_heats is not None
+    assert result.layer_heats.shape == (2, 1, 2)
+    assert not result.layer_heats.any()
+    assert result.heat is not None
+    assert not result.heat.any()
+    assert result.neurons[0].heat is not None
+    assert result.neurons[0].heat.all()
 
 
 def test_each_neurons_parts_are_its_own(result: Attribution, raw: np.ndarray) -> None:
