@@ -1,5 +1,5 @@
 """`sfumato serve` and `sfumato ask`: the same main job with and without a browser. `sfumato check`: does it hold for a
-model?
+model? (`sfumato concepts` is in conceptcli.py.)
 
 Errors are one sentence on stderr and exit status 2; a check that does not hold is exit status 1. `--model fake`
 runs the engine without a model (for development).
@@ -19,7 +19,7 @@ from alembic.util import CommandError
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import exports, formats, steerings
+from app import conceptcli, exports, formats, steerings
 from app.settings import CHOICES, Settings
 from app.uploads import BadPicture, Limits, normalise
 from engine.contract import (
@@ -87,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_loading(check)
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=_check)
+    conceptcli.add_to(commands, _add_loading, _settings)
     return parser
 
 

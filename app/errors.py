@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from app import htmx, queries, runs
+from app import htmx, owning, queries, runs
 from app.contexts import ErrorPage
 from app.services import Services
 from app.uploads import BadPicture, TooLarge
@@ -51,6 +51,7 @@ KINDS: tuple[tuple[type[Exception], Told], ...] = (
     (TooLarge, Told(413, "That is too large", "")),
     (BadPicture, Told(422, "That picture cannot be used", "")),
     (Missing, Told(404, "There is no such thing", "")),
+    (owning.NoSuchConcept, Told(404, "No such concept", "", "All concepts are listed under Concepts.")),
     (runs.NoSuchRun, Told(404, "No such run", "", "It may belong to another database. All runs are listed.")),
     (runs.QueueFull, Told(503, "The queue is full", "")),
     (runs.NoModel, Told(503, "No model is loaded", "", "Start the server with another model: --model NAME.")),

@@ -19,6 +19,8 @@ FOR, AGAINST, MEMBERSHIP = "#1d6f86", "#b5502b", "#9a7b2f"
 DIVERGING = [[0.0, AGAINST], [0.5, "rgba(128,128,128,0.08)"], [1.0, FOR]]
 """Rust over nothing to teal: told apart by people of every colour vision, and centred on zero."""
 
+COUNTED, LABELLED = 16, 80
+"""Layers up to which cells show their count, and concepts up to which an axis names each."""
 SPACED = 4
 """On a logarithmic axis, the least ratio of two ticks that are both named."""
 
@@ -53,6 +55,63 @@ def cardinality_by_layer(layers: Sequence[float]) -> Figure:
     figure = copy.deepcopy(_cardinality_by_layer())
     figure["data"][0] |= {"x": list(range(len(layers))), "y": [float(value) for value in layers]}
     figure["layout"]["xaxis"]["dtick"] = max(1, len(layers) // 8)
+    return figure
+
+
+def members_by_band(counts: npt.NDArray[np.int64], bands: Sequence[str]) -> Figure:
+    """`counts` (bands, n_layers) of members as a heat map: a column each layer, the band of highest memberships at the
+    top. Shades go by the logarithm, because low memberships are many."""
+    figure = copy.deepcopy(_members_by_band())
+    shown = np.log1p(counts)
+    figure["data"][0] |= {
+        "z": _finite(shown.astype(np.float32)),
+        "x": list(range(counts.shape[1])),
+        "y": list(bands),
+        "text": [[str(count) if count else "" for count in row] for row in counts.tolist()],
+        "customdata": counts.tolist(),
+        "zmin": 0,
+        "zmax": float(shown.max(initial=0)) or 1.0,
+    }
+    if counts.shape[1] > COUNTED:
+        figure["data"][0]["texttemplate"] = ""
+    figure["layout"]["xaxis"]["dtick"] = max(1, counts.shape[1] // 8)
+    return figure
+
+
+def likeness(values: npt.NDArray[np.float32], names: Sequence[str], spelled: Sequence[str], of: str) -> Figure:
+    """(concepts, concepts) values of `of` in [0, 1] as a heat map, shown in whole hundredths; the first at the top.
+    Shades reach their full strength at the largest value between two concepts: each with itself is 1. `spelled`: each
+    name as an expression has it, for the link of a cell."""
+    figure = copy.deepcopy(_likeness())
+    between = np.rint(100 * values[~np.eye(len(values), dtype=bool)])
+    figure["data"][0] |= {
+        "z": np.rint(100 * values).astype(int).tolist(),
+        "x": list(names),
+        "y": list(names),
+        "zmax": int(between.max(initial=0)) or 100,
+        "hovertemplate": f"%{{y}} · %{{x}}<br>{of} %{{z}} %<extra></extra>",
+    }
+    ticks = {"ticks": "", "showticklabels": len(names) <= LABELLED}
+    figure["layout"]["xaxis"] |= ticks
+    figure["layout"]["yaxis"] |= ticks
+    figure["layout"]["meta"] = {"spelled": list(spelled)}
+    return figure
+
+
+def interactions(names: Sequence[str], single: Sequence[float], values: Sequence[Sequence[float | None]]) -> Figure:
+    """(k, k) interactions of pairs of neurons, centred on zero; on the diagonal, on a scale of its own, what each
+    carries alone. The first is at the top."""
+    figure = copy.deepcopy(_interactions())
+    between = np.array([[math.nan if value is None else value for value in row] for row in values], np.float32)
+    np.fill_diagonal(between, np.nan)
+    alone = np.full_like(between, np.nan)
+    np.fill_diagonal(alone, single)
+    short = [name.removeprefix("text.") for name in names]
+    for trace, shown in zip(figure["data"], (between, alone), strict=True):
+        finite = shown[np.isfinite(shown)]
+        largest = float(np.abs(finite).max(initial=0)) or 1.0
+        trace |= {"z": _finite(shown), "x": short, "y": short, "zmin": -largest, "zmax": largest}
+    figure["data"][1]["zmin"] = 0
     return figure
 
 
@@ -100,12 +159,65 @@ def scores_and_effects(
     return figure
 
 
+def bin_names(edges: Sequence[float]) -> list[str]:
+    """Each bin of a histogram in words: what is above its lower edge and at most its upper one."""
+    names = [f"{edge:.4g}".replace("-", "−") for edge in edges]
+    return [f"≤ {names[0]}", *(f"{low} … {high}" for low, high in itertools.pairwise(names)), f"> {names[-1]}"]
+
+
+def activations(counts: Sequence[Sequence[int]], edges: Sequence[float]) -> Figure:
+    """Two histograms over one signed logarithmic axis, image positions and text positions, each as shares of its own
+    positions; bins that both leave empty at the ends are cut off."""
+    figure = copy.deepcopy(_activations())
+    both = [sum(pair) for pair in zip(*counts, strict=True)]
+    filled = [k for k, count in enumerate(both) if count] or [0]
+    shown, names = range(max(0, filled[0] - 1), min(len(both), filled[-1] + 2)), bin_names(edges)
+    for trace, row in zip(figure["data"], counts, strict=True):
+        whole = sum(row) or 1
+        trace |= {
+            "x": list(shown),
+            "y": [round(row[k] / whole, 6) for k in shown],
+            "text": [names[k] for k in shown],
+        }
+    ticks = [k for k in range(len(edges)) if shown[0] <= k < shown[-1]]
+    every = ticks[:: max(1, len(ticks) // 5)]
+    figure["layout"]["xaxis"] |= {
+        "tickvals": [k + 0.5 for k in every],
+        "ticktext": [f"{edges[k]:.2g}".replace("-", "−") for k in every],
+    }
+    return figure
+
+
 def warm() -> None:
     """Build every kind, so that nobody waits for plotly to load its parts."""
     _layers_by_position()
     _cardinality_by_layer()
+    _members_by_band()
+    _likeness()
     _deletion_curve(1)
     _scores_and_effects()
+    _activations()
+
+
+@functools.cache
+def _activations() -> Figure:
+    lines = [
+        graph_objects.Scatter(
+            mode="lines", meta=meta, name=name, fill="tozeroy", line={"width": 1.5, "shape": "hvh"},
+            hovertemplate=f"{name}: %{{y:.1%}} of positions<br>%{{text}}<extra></extra>",
+        )
+        for meta, name in (("for", "image"), ("soft", "text"))
+    ]  # fmt: skip
+    made = _as_dict(
+        lines,
+        xaxis={"title": {"text": "activation"}, "zeroline": False, "tickangle": 0},
+        yaxis={"title": {"text": "share of positions"}, "tickformat": ".0%", "rangemode": "tozero"},
+    )
+    made["layout"] |= {
+        "margin": {"l": 52, "r": 12, "t": 30, "b": 36},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+    }
+    return made
 
 
 @functools.cache
@@ -130,6 +242,42 @@ def _cardinality_by_layer() -> Figure:
         xaxis={"title": {"text": "layer"}},
         yaxis={"title": {"text": "cardinality Σμ"}, "rangemode": "tozero"},
     )
+
+
+@functools.cache
+def _members_by_band() -> Figure:
+    heatmap = graph_objects.Heatmap(
+        meta="membership", xgap=1, ygap=1, showscale=False, texttemplate="%{text}",
+        hovertemplate="layer %{x} · μ %{y}<br>%{customdata} members<extra></extra>",
+    )  # fmt: skip
+    return _as_dict(
+        heatmap,
+        xaxis={"title": {"text": "layer"}, "showgrid": False, "zeroline": False},
+        yaxis={"type": "category", "title": {"text": "membership μ"}, "automargin": True, "showgrid": False},
+    )
+
+
+@functools.cache
+def _likeness() -> Figure:
+    heatmap = graph_objects.Heatmap(meta="membership", showscale=False, zmin=0)
+    axis = {"type": "category", "showgrid": False, "zeroline": False, "automargin": True, "tickfont": {"size": 10}}
+    return _as_dict(
+        heatmap, xaxis={"tickangle": -60, **axis}, yaxis={"autorange": "reversed", **axis}
+    )  # fmt: skip
+
+
+@functools.cache
+def _interactions() -> Figure:
+    pairs = graph_objects.Heatmap(
+        colorscale=DIVERGING, showscale=False, hovertemplate="%{y} and %{x}<br>%{z:.3g} nats<extra></extra>"
+    )
+    alone = graph_objects.Heatmap(
+        meta="membership", showscale=False, hovertemplate="%{y} alone<br>%{z:.3g} nats<extra></extra>"
+    )
+    axis = {"type": "category", "showgrid": False, "zeroline": False, "automargin": True, "tickfont": {"size": 10}}
+    return _as_dict(
+        [pairs, alone], xaxis={"tickangle": -45, **axis}, yaxis={"autorange": "reversed", **axis}
+    )  # fmt: skip
 
 
 @functools.cache

@@ -23,18 +23,26 @@ from app.targets import TargetChoice, from_json
 from engine.contract import ModelInfo
 
 KINDS = ("faithfulness", "noise", "input")
-QUICK = ("input",)
+CONCEPT_KINDS = ("build", "adopt", "validate", "collaborate", "survey", "neuron", "promotions", "fires")
+"""Kinds about concepts and neurons, of no run (see conceptjobs.py); `params` name the model's revision."""
+QUICK = ("input", "adopt", "neuron", "fires")
 RECENT = 20
 NO_ANSWER = "This run has no answer to measure."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LongJob:
-    """A claimed row. `of` is what it measures: the run's question and answer, the target and the method."""
+    """A claimed row. `of` is what it measures: the run's question and answer, the target and the method; None for
+    CONCEPT_KINDS, which `params` describe. `topic`: whom its changes are told to."""
 
     id: str
     kind: str
-    of: Job
+    of: Job | None
+    params: dict[str, Any]
+
+    @property
+    def topic(self) -> str:
+        return self.of.run_id if self.of is not None else f"job:{self.id}"
 
 
 def params_of(kind: str, choice: TargetChoice, method: str) -> dict[str, Any]:
@@ -112,6 +120,13 @@ def claim(database: Database, info: ModelInfo, told: Callable[[], None], *, urge
 
 
 def _claim(session: Session, row: JobRow, info: ModelInfo) -> LongJob | None:
+    if row.run_id is None:
+        asked_of = row.params["model_revision"]
+        if asked_of != info.revision:
+            row.state, row.error, row.finished = "failed", f"{jobs.OTHER_MODEL} ({asked_of[:12]}).", now()
+            return None
+        row.state, row.started, row.done, row.total = "running", now(), 0, 0
+        return LongJob(row.id, row.kind, None, row.params)
     run = session.get_one(Run, row.run_id)
     error, remedy = jobs.unfit(session, run, info)
     if error or run.answer is None:
@@ -119,7 +134,7 @@ def _claim(session: Session, row: JobRow, info: ModelInfo) -> LongJob | None:
         return None
     row.state, row.started, row.done, row.total = "running", now(), 0, 0
     choice = from_json(row.params["start"], row.params["end"], row.params["target"])
-    return LongJob(row.id, row.kind, jobs.job_of(run, None, row.params["method"], choice))
+    return LongJob(row.id, row.kind, jobs.job_of(run, None, row.params["method"], choice), row.params)
 
 
 def place(session: Session, row: JobRow) -> int:

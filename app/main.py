@@ -16,6 +16,7 @@ from app.middleware import Guard
 from app.pictures import Store
 from app.rendering import STATIC, VERSION_MARK, Renderer
 from app.routes import (
+    algebra,
     ask,
     attributions,
     compare,
@@ -24,9 +25,13 @@ from app.routes import (
     exports,
     measurements,
     models,
+    neurons,
+    own,
+    own_make,
     pictures,
     runs,
     steering,
+    validation,
 )
 from app.services import Services
 from app.settings import Settings
@@ -86,6 +91,7 @@ def create_app(settings: Settings | None = None, engine_factory: EngineFactory |
     errors.install(app)
     app.mount("/static", CachedFiles(directory=STATIC, check_dir=False), name="static")
     for module in (
+        algebra,
         ask,
         exports,
         events,
@@ -94,8 +100,12 @@ def create_app(settings: Settings | None = None, engine_factory: EngineFactory |
         measurements,
         steering,
         pictures,
+        own_make,
+        own,
+        validation,
         concepts,
         models,
+        neurons,
         compare,
     ):
         app.include_router(module.router)

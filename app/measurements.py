@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from app.arrays import pack
+from app.jobs import Job
 from app.longjobs import LongJob
 from engine.contract import Engine, IsCancelled, OnProgress, Question, Target
 
@@ -14,13 +15,15 @@ Measured = tuple[dict[str, Any], bytes | None]
 def measure(
     engine: Engine,
     job: LongJob,
+    of: Job,
     question: Question,
     target: Target,
     on_progress: OnProgress,
     cancelled: IsCancelled,
 ) -> Measured:
-    """(result, arrays). `target` = the job's, its texts as they are written. Raises what the engine raises."""
-    ids, of = job.of.original_ids, job.of
+    """(result, arrays). `of` = what the job measures; `target` = its target, its texts as they are written. Raises
+    what the engine raises."""
+    ids = of.original_ids
     if job.kind == "faithfulness":
         found = engine.faithfulness(question, ids, target, of.method, of.steering, on_progress, cancelled)
         error = found.completeness_error

@@ -138,13 +138,14 @@ def memberships(
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConceptFact:
     """What a run's page shows of a concept. `members` = neurons of membership above 0; `library` = the revision of the
-    library that it belongs to, one and the same for all concepts of a model revision."""
+    library that it belongs to, one and the same for all concepts of a model revision; `weak`: it failed validation."""
 
     id: int
     name: str
     kind: str
     members: int
     library: str
+    weak: bool = False
 
 
 def library_revision(session: Session, model_revision: str) -> str:
@@ -155,19 +156,14 @@ def library_revision(session: Session, model_revision: str) -> str:
 
 def concept_facts(session: Session, model_revision: str) -> dict[str, ConceptFact]:
     """All concepts of a model revision by name."""
-    chosen = select(ConceptRow.id, ConceptRow.name, ConceptRow.kind, ConceptRow.members, ConceptRow.library_revision)
+    passes = ConceptRow.figures["passes"].as_float()
+    chosen = select(
+        ConceptRow.id, ConceptRow.name, ConceptRow.kind, ConceptRow.members, ConceptRow.library_revision,
+        func.coalesce(passes == 0, False),
+    )  # fmt: skip
     ordered = chosen.where(ConceptRow.model_revision == model_revision).order_by(ConceptRow.name)
     facts = [ConceptFact(*row) for row in session.execute(ordered)]
     return {fact.name: fact for fact in facts}
-
-
-def concepts(session: Session, model_revision: str, query: str = "", kind: str = "") -> list[ConceptRow]:
-    chosen = select(ConceptRow).where(ConceptRow.model_revision == model_revision)
-    if query:
-        chosen = chosen.where(ConceptRow.name.icontains(query, autoescape=True))
-    if kind:
-        chosen = chosen.where(ConceptRow.kind == kind)
-    return list(session.scalars(chosen.order_by(ConceptRow.kind, ConceptRow.name)))
 
 
 def concept_kinds(session: Session, model_revision: str) -> list[tuple[str, int]]:
@@ -180,10 +176,3 @@ def concept_kinds(session: Session, model_revision: str) -> list[tuple[str, int]
 def concept(session: Session, model_revision: str, name: str) -> ConceptRow | None:
     chosen = select(ConceptRow).where(ConceptRow.model_revision == model_revision, ConceptRow.name == name)
     return session.scalars(chosen).first()
-
-
-def members(session: Session, concept_id: int, limit: int) -> list[tuple[int, int, float]]:
-    """A concept's neurons of highest membership: (layer, index, μ)."""
-    chosen = select(Membership.layer, Membership.index, Membership.mu).where(Membership.concept_id == concept_id)
-    ordered = chosen.order_by(Membership.mu.desc(), Membership.layer, Membership.index).limit(limit)
-    return [(layer, index, mu) for layer, index, mu in session.execute(ordered)]

@@ -21,8 +21,20 @@ PAGES: dict[str, type[Any]] = {
     "runs/show.html": contexts.RunPage,
     "concepts/index.html": contexts.ConceptsPage,
     "concepts/show.html": contexts.ConceptPage,
+    "concepts/similar.html": contexts.SimilarPage,
+    "algebra/index.html": contexts.AlgebraPage,
     "compare/choose.html": contexts.ChoosePage,
     "compare/show.html": contexts.ComparePage,
+    "own/new.html": contexts.NewConceptPage,
+    "own/show.html": contexts.OwnPage,
+    "own/delete.html": contexts.DeletePage,
+    "own/add.html": contexts.AddRunPage,
+    "own/_build.html": contexts.BuildFragment,
+    "own/_probes.html": contexts.ProbesFragment,
+    "validation/report.html": contexts.ReportPage,
+    "neuron/show.html": contexts.NeuronPage,
+    "neuron/search.html": contexts.SearchPage,
+    "neuron/fires.html": contexts.FiresPage,
     "model/show.html": contexts.ModelPage,
     "error.html": contexts.ErrorPage,
     "_error.html": contexts.ErrorPage,
@@ -38,10 +50,18 @@ FRAGMENTS: dict[str, type[Any]] = {
     "steered": contexts.SteeredView,
     "where": contexts.WhereView,
     "trust": contexts.TrustView,
+    "validation": contexts.ValidationView,
 }
-"""Fragments of a run's page: `name` is rendered by runs/_name.html, whose one variable and root id are `name`."""
+"""Fragments of a page: `name` is rendered by `fragment_template(name)`, whose one variable and root id are `name`."""
+
+FOLDERS = {"validation": "concepts"}
+"""The folder of a fragment's template, where it is not part of a run's page."""
 
 TEMPLATE_OF = {context: name for name, context in PAGES.items() if name != "_error.html"}
+
+
+def fragment_template(name: str) -> str:
+    return f"{FOLDERS.get(name, 'runs')}/_{name}.html"
 
 
 class Renderer:
@@ -65,7 +85,7 @@ class Renderer:
         return self.environment.get_template(template).render(fields)
 
     def fragment(self, name: str, context: Any) -> str:
-        return self.environment.get_template(f"runs/_{name}.html").render({name: context})
+        return self.environment.get_template(fragment_template(name)).render({name: context})
 
     def static_url(self, name: str) -> str:
         """The URL of a file in static/, under a folder named after the content of all of them: what a module or a style

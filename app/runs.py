@@ -47,7 +47,7 @@ def ask(services: Services, question: str, picture_hash: str | None) -> str:
         raise RequestError("The question is empty. Type a question about the picture.")
     if len(text) > limit:
         raise RequestError(f"The question has {len(text)} characters; at most {limit} are taken. Shorten it.")
-    _needs_model(services)
+    check_model(services)
     new, method = services.settings.max_new_tokens, jobs.own_method(services.worker.info)
     info = services.worker.info
     if info is not None:
@@ -61,7 +61,7 @@ def ask(services: Services, question: str, picture_hash: str | None) -> str:
         run = _queue(session, services, identity)
         if run is None:
             run = Run(
-                id=_new_id(), identity=identity, state="queued", question=text, picture_hash=picture_hash,
+                id=new_id(), identity=identity, state="queued", question=text, picture_hash=picture_hash,
                 max_new_tokens=new, method=method, model=model, model_revision=model["revision"] if model else "",
             )  # fmt: skip
             session.add(run)
@@ -74,7 +74,7 @@ def ask(services: Services, question: str, picture_hash: str | None) -> str:
 def steer(services: Services, run_id: str, steering: dict[str, Any], panel: str) -> tuple[str, str]:
     """(the original run, the steered run that answers it under `steering`; '' when the steering is empty). What this
     `panel` has asked for before and nobody else waits for is stopped."""
-    _needs_model(services)
+    check_model(services)
     with services.database.write() as session:
         parent = _get(session, run_id)
         if parent.parent_id:
@@ -106,7 +106,7 @@ def _steered(session: Session, services: Services, parent: Run, steering: dict[s
     run = _queue(session, services, identity)
     if run is None:
         run = Run(
-            id=_new_id(), identity=identity, state="queued", question=parent.question,
+            id=new_id(), identity=identity, state="queued", question=parent.question,
             picture_hash=parent.picture_hash, max_new_tokens=parent.max_new_tokens, method=parent.method,
             model=model, model_revision=parent.model_revision, parent_id=parent.id, steering=steering,
         )  # fmt: skip
@@ -150,8 +150,8 @@ def retarget(services: Services, run_id: str, choice: TargetChoice, method: str,
         failed = row is not None and row.state == "failed"
         if row is not None and not (again and failed) and not jobs.outdated(session, run, row, services.worker.info):
             return False
-        _needs_model(services)
-        _room(session, services)
+        check_model(services)
+        check_room(session, services)
         if row is None:
             row = jobs.row_of(run_id, choice, method)
             session.add(row)
@@ -171,8 +171,8 @@ def measure(services: Services, run_id: str, kind: str, choice: TargetChoice, me
         raise UnknownName(f"There is no method “{method}”. Choose one of {', '.join(METHODS)}.")
 
     def room() -> None:
-        _needs_model(services)
-        _room(session, services)
+        check_model(services)
+        check_room(session, services)
 
     with services.database.write() as session:
         run = _get(session, run_id)
@@ -222,7 +222,7 @@ def cancel(services: Services, run_id: str) -> None:
 
 def again(services: Services, run_id: str) -> None:
     """Queue a failed or cancelled run again."""
-    _needs_model(services)
+    check_model(services)
     with services.database.write() as session:
         run = _get(session, run_id)
         _queue(session, services, run.identity)
@@ -240,9 +240,9 @@ def _queue(session: Session, services: Services, identity: str) -> Run | None:
     there is room for it)."""
     run = session.scalars(select(Run).where(Run.identity == identity).with_for_update()).first()
     if run is None:
-        _room(session, services)
+        check_room(session, services)
     elif run.state in ("failed", "cancelled"):
-        _room(session, services)
+        check_room(session, services)
         run.state, run.error, run.remedy, run.queued = "queued", "", "", now()
         run.answer = run.pair = run.control = run.timing = run.finished = None
         session.execute(delete(AttributionRow).where(AttributionRow.run_id == run.id))
@@ -263,13 +263,13 @@ def _stop(run: Run) -> bool:
     return False
 
 
-def _room(session: Session, services: Services) -> None:
+def check_room(session: Session, services: Services) -> None:
     waiting, limit = queries.queue_length(session, running=False), services.settings.max_queue
     if waiting >= limit:
         raise QueueFull(f"{waiting} jobs wait already; at most {limit} may. Try again in a moment.")
 
 
-def _needs_model(services: Services) -> None:
+def check_model(services: Services) -> None:
     if services.worker.state == "refused":
         raise NoModel(services.worker.message)
 
@@ -281,5 +281,5 @@ def _get(session: Session, run_id: str, *, lock: bool = False) -> Run:
     return run
 
 
-def _new_id() -> str:
+def new_id() -> str:
     return "".join(secrets.choice(ALPHABET) for _ in range(10))

@@ -189,7 +189,8 @@ class NeuronRow(Base):
 
 class ConceptRow(Base):
     """A concept of one model revision, copied from the engine's library. `members` = neurons of membership above 0;
-    `layers` = cardinality Σμ by layer."""
+    `layers` = cardinality Σμ by layer; `exact` = all memberships (n_layers, d_mlp), a blob that is read on demand, and
+    `fingerprint` their hash."""
 
     __tablename__ = "concepts"
 
@@ -204,8 +205,85 @@ class ConceptRow(Base):
     layers: Mapped[list[float]] = mapped_column(JSON)
     figures: Mapped[dict[str, float]] = mapped_column(JSON)
     recipe: Mapped[dict[str, Any]] = mapped_column(JSON)
+    fingerprint: Mapped[str | None] = mapped_column(String(64))
+    exact: Mapped[bytes | None] = mapped_column(LargeBinary, deferred=True)
 
     __table_args__ = (UniqueConstraint("model_revision", "name"),)
+
+
+class LibraryRow(Base):
+    """How far the concepts of a model's library share their neurons: `shared` = the blob of Σ min(μ_i, μ_j) over all
+    pairs, exact, concepts in the order of `names`; `order` lists their places so that similar ones are neighbours."""
+
+    __tablename__ = "libraries"
+
+    model_revision: Mapped[str] = mapped_column(String(80), primary_key=True)
+    revision: Mapped[str] = mapped_column(String(80))
+    names: Mapped[list[str]] = mapped_column(JSON)
+    order: Mapped[list[int]] = mapped_column(JSON)
+    shared: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class OwnConcept(Base):
+    """A concept that a person made for one model revision: from probes, with the map and mode that make its memberships
+    from their evidence; or, with an `expression`, derived from others in one `family` of fuzzy sets."""
+
+    __tablename__ = "own_concepts"
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    model_revision: Mapped[str] = mapped_column(String(80))
+    name: Mapped[str] = mapped_column(String(80))
+    kind: Mapped[str] = mapped_column(String(40))
+    forms: Mapped[list[str]] = mapped_column(JSON)
+    contrast: Mapped[list[str]] = mapped_column(JSON)
+    map: Mapped[str] = mapped_column(String(24))
+    quantile: Mapped[float] = mapped_column(Float)
+    mode: Mapped[str] = mapped_column(String(24))
+    expression: Mapped[str] = mapped_column(Text, default="")
+    family: Mapped[str] = mapped_column(String(24), default="min-max")
+    created: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+
+    __table_args__ = (UniqueConstraint("model_revision", "name"),)
+
+
+class ProbeRow(Base):
+    """A probe of an own concept, and what came of it: `shares` (see engine.concepts.evidence.Shares.to_bytes) with the
+    log-probability of what says the concept and whether the model answers it exactly; or why it was refused. `against`:
+    the target is a contrast, what this other text would have said. `source`: where it came from, in words. Without a
+    question it is a line of a file that could not be taken, and `refused` says why."""
+
+    __tablename__ = "probes"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    concept_id: Mapped[str] = mapped_column(ForeignKey("own_concepts.id", ondelete="CASCADE"), index=True)
+    source: Mapped[str] = mapped_column(String(200))
+    picture_hash: Mapped[str | None] = mapped_column(ForeignKey("pictures.hash"))
+    question: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str] = mapped_column(Text)
+    says: Mapped[str] = mapped_column(Text)
+    box: Mapped[list[float] | None] = mapped_column(JSON(none_as_null=True))
+    against: Mapped[str | None] = mapped_column(Text)
+    shares: Mapped[bytes | None] = mapped_column(LargeBinary)
+    logprob: Mapped[float | None] = mapped_column(Float)
+    correct: Mapped[bool | None] = mapped_column()
+    refused: Mapped[str] = mapped_column(Text, default="")
+
+    @property
+    def waiting(self) -> bool:
+        return self.shares is None and not self.refused
+
+
+class NeuronNote(Base):
+    """What people wrote about a neuron: a short label and a longer note."""
+
+    __tablename__ = "neuron_notes"
+
+    model_revision: Mapped[str] = mapped_column(String(80), primary_key=True)
+    layer: Mapped[int] = mapped_column(Integer, primary_key=True)
+    index: Mapped[int] = mapped_column(Integer, primary_key=True)
+    label: Mapped[str] = mapped_column(String(80), default="")
+    note: Mapped[str] = mapped_column(Text, default="")
+    changed: Mapped[dt.datetime] = mapped_column(Utc, default=now)
 
 
 class Membership(Base):

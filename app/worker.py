@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import jobs, library, longjobs, measurements
+from app import conceptjobs, jobs, library, longjobs, measurements, own, runners
 from app.broker import Broker
 from app.database import Database
 from app.jobs import Job
@@ -122,6 +122,7 @@ class Worker:
             engine = self._factory()
             info = engine.info()
             with self.database.write() as session:
+                own.adopt(session, info, engine)
                 library.copy(session, info.revision, engine.library())
         except ModelRefused as refused:
             self.state, self.message = "refused", str(refused)
@@ -203,10 +204,15 @@ class Worker:
         jobs.save_attribution(self.database, job.run_id, job.choice, job.method, attribution, ways)
 
     def _measure(self, engine: Engine, job: LongJob) -> None:
-        giving_way = self._giving_way(engine, job)
-        question = self._question(job.of)
-        target, _ = written(engine, question, job.of)
-        result, arrays = measurements.measure(engine, job, question, target, giving_way, self._asked(job))
+        giving_way, asked = self._giving_way(engine, job), self._asked(job)
+        if job.of is None:
+            assert self.info is not None, "jobs are done once the model is there"
+            room = conceptjobs.Room(engine, self.info, self.database, self.store)
+            result, arrays = runners.RUNNERS[job.kind](room, job.params, giving_way, asked)
+        else:
+            question = self._question(job.of)
+            target, _ = written(engine, question, job.of)
+            result, arrays = measurements.measure(engine, job, job.of, question, target, giving_way, asked)
         longjobs.finish(self.database, job.id, result, arrays)
 
     def _giving_way(self, engine: Engine, job: Job | LongJob) -> OnProgress:
@@ -355,8 +361,8 @@ def written(engine: Engine, question: Question, job: Job) -> tuple[Target, dict[
 
 
 def _topic(job: Job | LongJob) -> str:
-    """The run whose page shows this job."""
-    return job.of.run_id if isinstance(job, LongJob) else job.run_id
+    """Whom this job's changes are told to."""
+    return job.topic if isinstance(job, LongJob) else job.run_id
 
 
 def _name(job: Job | LongJob) -> str:

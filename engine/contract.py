@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine import neurons_contract as neurons
+from engine.concepts import contract as concepts
 from engine.concepts.fuzzy import evidence_share, similarities
 from engine.errors import (
     BadTarget,
@@ -60,8 +62,8 @@ __all__ = [
     "BadTarget", "Cancelled", "Check", "Concept", "ConceptScore", "ConceptTurn", "Engine", "EngineError",
     "Faithfulness", "Floats", "Grid", "InputHeat", "IsCancelled", "Library", "ModelInfo", "ModelRefused", "NeuronScore",
     "NeuronTurn", "NoiseBand", "NonFinite", "OnProgress", "OnToken", "PictureTooSmall", "Pixels", "PromptToken",
-    "PromptTooLong", "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant",
-    "evidence_share", "never", "similarities", "spearman", "unit",
+    "PromptTooLong", "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant", "concepts",
+    "evidence_share", "neurons", "never", "similarities", "spearman", "unit",
 ]  # fmt: skip
 
 Pixels = npt.NDArray[np.uint8]
@@ -297,7 +299,7 @@ def never() -> bool:
     return False
 
 
-class Engine(Protocol):
+class Engine(concepts.ConceptEngine, neurons.NeuronEngine, Protocol):
     """One model, owned by one thread. All calls block and must come from one thread at a time; no call leaves
     anything behind on the model, whatever happens in it. Arguments and results are ids and arrays."""
 

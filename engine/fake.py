@@ -60,6 +60,7 @@ from engine.contract import (
     Variant,
     never,
 )
+from engine.fake_concepts import FakeConcepts
 from engine.fake_measures import (
     READING,
     by_method,
@@ -74,6 +75,7 @@ from engine.fake_measures import (
     set_apart,
     shares,
 )  # fmt: skip
+from engine.fake_neurons import FakeNeurons
 from engine.fake_world import (
     COLS,
     CONCEPTS,
@@ -97,17 +99,15 @@ from engine.sides import Part, parts_of, resolve, ways_to_write
 MIN_SIDE = 2
 MAX_QUESTION = 2000
 REVISION = "fake-1"
-QUANTILE = 0.9
 
 
-class FakeEngine:
+class FakeEngine(FakeConcepts, FakeNeurons):
     """See the module's docstring. `delay`: seconds before each token; `load_delay`: seconds the constructor takes."""
 
     def __init__(self, delay: float = 0.0, load_delay: float = 0.0) -> None:
         time.sleep(load_delay)
         self.delay = delay
-        self._known = library()
-        self._by_name = {concept.name: concept for concept in self._known.concepts}
+        self._ship(library())
 
     def info(self) -> ModelInfo:
         checks = (Check("logits equal the model's own", True, "largest difference 0"),)
@@ -207,7 +207,7 @@ class FakeEngine:
         layer_heats = None if heats is None else heats.sum(axis=1)
         seen = None if grid is None or method in READING else key_of(question)
         neurons = neurons_of(scores, parts, heats, top, seen)
-        own = linear(evidence_share(total), QUANTILE)
+        own = linear(evidence_share(total), 0.9)
         concepts = sorted(
             (concept_score(concept, total, heats, own) for concept in self._known.concepts),
             key=lambda scored: (-scored.similarity, scored.concept),

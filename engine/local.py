@@ -22,6 +22,8 @@ from engine.attribution.input_heat import input_heat, input_scores, note_of
 from engine.attribution.result import Scored, build
 from engine.attribution.scoring import score
 from engine.concepts import library as libraries
+from engine.concepts.calls import ConceptCalls
+from engine.concepts.joining import joined
 from engine.contract import (
     METHODS,
     PLAIN,
@@ -30,6 +32,7 @@ from engine.contract import (
     Attribution,
     Cancelled,
     Check,
+    Concept,
     EngineError,
     Faithfulness,
     Grid,
@@ -54,6 +57,7 @@ from engine.features import Seen
 from engine.hooks import Captured, capture, intervene, require_finite
 from engine.interventions import NO_EDITS, Edits, compile_steering, near
 from engine.loading import BUILTIN, Loaded, load, processor_name, quiet
+from engine.neuron_calls import NeuronCalls
 from engine.pieces import pieces_of
 from engine.prompts import Prompt
 from engine.running import FeatureCache, PromptCache, answer_ids, embed, forward, generate, with_answer
@@ -123,7 +127,7 @@ def _spread(prompt: Prompt, features: Seen | None) -> torch.Tensor | None:
     return features.spread if features is not None and features.spread is not None else prompt.spread
 
 
-class LocalEngine:
+class LocalEngine(ConceptCalls, NeuronCalls):
     """See `engine.contract.Engine` for what each method promises."""
 
     def __init__(self, loaded: Loaded) -> None:
@@ -132,7 +136,8 @@ class LocalEngine:
         self._loaded: Loaded | None = loaded
         self._thread: int | None = None
         self._features, self._prompts = FeatureCache(), PromptCache()
-        self._library, library_checks = _builtin_library(loaded)
+        self._shipped, library_checks = _builtin_library(loaded)
+        self._library = self._shipped
         self._info = describe(loaded, (*checks, *library_checks))
         self._matrix = libraries.matrix(self._library, loaded.device)
 
@@ -148,6 +153,11 @@ class LocalEngine:
 
     def library(self) -> Library:
         return self._library
+
+    def adopt(self, own: Sequence[Concept]) -> None:
+        self._enter("gradient")
+        self._library = joined(self._shipped, own, (self._info.n_layers, self._info.d_mlp))
+        self._matrix = libraries.matrix(self._library, self.loaded.device)
 
     def grid(self, question: Question) -> Grid | None:
         return self._prompts.get(self.loaded, question).grid

@@ -1,12 +1,9 @@
 """Contexts of whole pages, and of the parts that only they show."""
 
 import dataclasses
-from typing import Any
 
-from app.contexts.links import Choice
 from app.contexts.run import (
     AnswerView,
-    MembershipView,
     NeuronsView,
     PictureView,
     StatusView,
@@ -116,52 +113,6 @@ class RunPage:
     where: WhereView
     trust: TrustView
     compare: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConceptLine:
-    name: str
-    kind: str
-    probes: int
-    cardinality: str
-    members: int
-    href: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConceptsPage:
-    """templates/concepts/index.html. `kinds` filter; `query` = what was searched for."""
-
-    shell: Shell
-    query: str
-    kinds: tuple[Choice, ...]
-    concepts: tuple[ConceptLine, ...]
-    total: int
-    empty: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MemberRow:
-    rank: int
-    neuron: str
-    layer: int
-    membership: float
-    text: str
-    others: tuple[MembershipView, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConceptPage:
-    """templates/concepts/show.html. `figure` = cardinality per layer (Plotly), with `layers` (layer, cardinality) as
-    its table. `figures` = validation and recipe figures as (name, value)."""
-
-    shell: Shell
-    concept: ConceptLine
-    members: tuple[MemberRow, ...]
-    figure: dict[str, Any]
-    layers: tuple[tuple[str, str], ...]
-    figures: tuple[tuple[str, str], ...]
-    recipe: tuple[tuple[str, str], ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

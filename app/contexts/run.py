@@ -53,7 +53,8 @@ class TokenView:
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerView:
     """templates/runs/_answer.html (root #answer). While streaming, `tokens` hold what has come so far.
-    `target`: what is explained. `methods` = attribution methods to choose from."""
+    `target`: what is explained. `methods` = attribution methods to choose from. `add` = URL that makes the run a probe
+    of an own concept, '' where it cannot be one."""
 
     question: str
     streaming: bool
@@ -62,6 +63,7 @@ class AnswerView:
     stopped_by_length: bool
     target: TargetView
     methods: tuple[Choice, ...]
+    add: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class PictureView:
     hand | all neurons | input | off; `layers` = options of a GET select beside them that sends `hidden` (name, value);
     `switch` = contribution | activation while a neuron is shown. `scale` = largest |value| as text (or ''), `ends` =
     what its lower and upper end mean. `waiting` = the heat map is not there yet. `retry` = URL to POST `retry_fields`
-    to, which computes a failed map again, or ''.
+    to, which computes a failed map again, or ''. `fires` = URL of the page on which a box is drawn, or ''.
     `notes`: what intake did ("frame 1 of 3", "turned upright", "16-bit scaled from 0–65535")."""
 
     src: str
@@ -136,22 +138,24 @@ class PictureView:
     switch: tuple[Choice, ...] = ()
     retry: str = ""
     retry_fields: tuple[tuple[str, str], ...] = ()
+    fires: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MembershipView:
-    """A concept chip: membership μ ∈ [0, 1] of one neuron."""
+    """A concept chip: membership μ ∈ [0, 1] of one neuron. `weak`: the concept failed its validation."""
 
     concept: str
     membership: float
     text: str
     href: str
+    weak: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NeuronRow:
     """A ranked neuron. `heat` = URL that shows its heat map; `selected` = it is shown. `image_share` ∈ [0, 1].
-    `steer` = URL that adds it to the steering panel."""
+    `steer` = URL that adds it to the steering panel; `page` = its own page, '' where its model is not known."""
 
     rank: int
     neuron: str
@@ -165,6 +169,7 @@ class NeuronRow:
     heat: str
     selected: bool
     steer: str
+    page: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -211,7 +216,8 @@ class ConceptTurnRow:
     similarity relative to the largest; `members` = how many neurons it steers through. `field` = name of the form field
     that carries λ. `heat` = URL of its heat map.
     `factor` = the multiplier at μ = 1 as text (1 + λ, e.g. '×0.0'), '' when alone. `similarity` of the concept and the
-    answer's own fuzzy set as text, '' while unknown; the most similar concepts come first."""
+    answer's own fuzzy set as text, '' while unknown; the most similar concepts come first. `weak`: the concept
+    failed its validation."""
 
     concept: str
     kind: str
@@ -226,6 +232,7 @@ class ConceptTurnRow:
     href: str
     factor: str = ""
     similarity: str = ""
+    weak: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import math
 
 from app import formats, jobs
 from app.contexts import AlternativeView, AnswerView, Choice, StatusView, TokenView
+from app.state import address
 from app.views import target
 from app.views.load import Loaded
 from app.worker import Worker
@@ -77,7 +78,15 @@ def answer(loaded: Loaded, partial: tuple[AnswerToken, ...] | None, info: ModelI
         stopped_by_length=bool(run.answer) and run.answer["stopped"] == "length" if run.answer else False,
         target=target.view(loaded),
         methods=tuple(_method(loaded, name, info) for name in METHODS),
+        add="" if streaming or run.steering or not loaded.tokens else _add(loaded),
     )
+
+
+def _add(loaded: Loaded) -> str:
+    """What is explained is proposed as the part that says the concept."""
+    start, end = loaded.span or (0, 0)
+    asked = [("span", f"{start}-{end}")] if start < end else []
+    return address(f"/concepts/own/add/{loaded.run.id}", asked)
 
 
 def _method(loaded: Loaded, name: str, info: ModelInfo | None) -> Choice:

@@ -80,6 +80,7 @@ def view(loaded: Loaded) -> PictureView:
         switch=heat_choice.switch(loaded),
         retry=f"/runs/{loaded.run.id}/measurements" if found.failed else "",
         retry_fields=(("kind", "input"), *loaded.state.pairs()) if found.failed else (),
+        fires=f"/runs/{loaded.run.id}/fires",
     )
 
 

@@ -96,12 +96,15 @@ def _row(loaded: Loaded, row: Row, largest: float) -> NeuronRow:
         image_share=share,
         image_percent=formats.percent(share),
         memberships=tuple(
-            MembershipView(name, mu, formats.membership(mu), f"/concepts/{exports.quoted(name)}")
+            MembershipView(
+                name, mu, formats.membership(mu), f"/concepts/{exports.quoted(name)}", loaded.concepts[name].weak
+            )
             for name, mu in _foremost(loaded, row)
         ),
         heat=state.url(run_id, heat="" if selected else f"neuron:{neuron}"),
         selected=selected,
         steer=state.url(run_id, add=(*(name for name in state.add if name != neuron), neuron)),
+        page=f"/neurons/{loaded.run.model_revision}/{neuron}" if loaded.run.model_revision else "",
     )
 
 

@@ -104,6 +104,7 @@ def _concept(
         href=f"/concepts/{exports.quoted(name)}",
         factor=f"×{1 + lam:.1f}".replace("-", "−") if lam else "",
         similarity=formats.membership(alike) if alike is not None else "",
+        weak=fact.weak,
     )
 
 

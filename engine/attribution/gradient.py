@@ -57,7 +57,7 @@ def gradient(loaded: Loaded, embeddings: Inputs, answer: Sequence[int], target: 
         value = scalar(logits[start:end], answer[start:end], target.quantity)
         require_finite(value.detach(), "the target's value")
         activations = captured.layers()
-        gradients = _gradients(value, logits, activations)
+        gradients = gradients_of(value, logits, activations)
     cancels = any(norm is not None for norm in loaded.anatomy.mlp_norms)
     pairs = zip(activations, gradients, strict=True)
     scores = [(a.detach().float() * g.float())[0].to(loaded.device) for a, g in pairs]
@@ -66,7 +66,7 @@ def gradient(loaded: Loaded, embeddings: Inputs, answer: Sequence[int], target: 
     return Scored(scores, peaks(kept), float(value.detach()), None, checks, cancels, captured.norms[0][0], kept)
 
 
-def _gradients(value: torch.Tensor, logits: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def gradients_of(value: torch.Tensor, logits: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """∂value/∂inputs. In float16 the slope at the logits of a certain answer would vanish on the way down, so it goes
     down at magnitude 1 and its size is put back at the end, in float32."""
     if logits.dtype != torch.float16:

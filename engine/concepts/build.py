@@ -1,7 +1,7 @@
 """Build the built-in library: `python -m engine.concepts.build` (METHODS.md §2).
 
-1. Every object, category, colour, shape and count of the built-in world is a concept; its probes come from the
-   world's `build` split.
+1. Every object, category, colour, shape, count and relation of the built-in world is a concept; its probes come from
+   the world's `build` split.
 2. Evidence of each concept, then what is *specific* to it among the concepts of its kind, then membership.
 3. The library is written beside the built-in model with its recipe and the model's revision, for which alone it holds.
 
@@ -13,13 +13,15 @@ import argparse
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from engine.builtin import probes as world_probes
+from engine.concepts import evidence as evidences
+from engine.concepts.building import probe_evidence
+from engine.concepts.evidence import Evidence
 from engine.concepts.fuzzy import Memberships, cardinality
 from engine.concepts.library import BUILTIN_LIBRARY, PHI, QUANTILE, dequantise, quantise, save
-from engine.concepts.membership import Probe, evidence, memberships, prepare, specific
+from engine.concepts.membership import Probe, memberships, specific
 from engine.contract import Concept
 from engine.loading import BUILTIN, Loaded, load, quiet
 
@@ -29,27 +31,32 @@ PROBES = 24
 def world_concept_probes(name: str, n: int, split: world_probes.Split, seed: int = 0) -> list[Probe]:
     """`n` probes of a concept of the built-in world."""
     return [
-        Probe(probe.picture, probe.question, probe.answer, probe.span_text, probe.box)
+        Probe(probe.picture, probe.question, probe.answer, probe.span_text, probe.box, probe.against)
         for probe in world_probes.probes(name, n, seed, split)
     ]
 
 
+def concept_evidence(loaded: Loaded, work: Path, name: str, n: int) -> Evidence:
+    """Evidence of one concept's `n` build probes, from `work` where it is already there for these weights."""
+    path = work / loaded.revision / f"{n}-{name.replace(' ', '_')}.npz"
+    if path.is_file():
+        return evidences.from_bytes(path.read_bytes())
+    found = probe_evidence(loaded, world_concept_probes(name, n, "build"))
+    own = Evidence((loaded.anatomy.n_layers, loaded.anatomy.d_mlp)).add(entry.shares for entry in found.results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.with_suffix(".tmp").write_bytes(evidences.to_bytes(own))
+    path.with_suffix(".tmp").rename(path)
+    return own
+
+
 def all_evidence(loaded: Loaded, work: Path, n: int) -> dict[str, Memberships]:
     """Evidence (n_layers, d_mlp) of every concept, from `work` where it is already there for these weights."""
-    folder = work / loaded.revision
-    folder.mkdir(parents=True, exist_ok=True)
     found = {}
     names = world_probes.concept_names()
     began = time.monotonic()
     for k, concept in enumerate(names):
-        path = folder / f"{n}-{concept.name.replace(' ', '_')}.npy"
-        if not path.is_file():
-            ready = prepare(loaded, world_concept_probes(concept.name, n, "build"))
-            with path.with_suffix(".tmp").open("wb") as file:
-                np.save(file, evidence(loaded, ready))
-            path.with_suffix(".tmp").rename(path)
-            print(f"{k + 1}/{len(names)} {concept.name} {time.monotonic() - began:.0f} s", flush=True)
-        found[concept.name] = np.load(path, allow_pickle=False)
+        found[concept.name] = concept_evidence(loaded, work, concept.name, n).mean()
+        print(f"{k + 1}/{len(names)} {concept.name} {time.monotonic() - began:.0f} s", flush=True)
     return found
 
 

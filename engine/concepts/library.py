@@ -22,7 +22,7 @@ BUILTIN_LIBRARY = Path(__file__).parent.parent / "builtin" / "concepts"
 STEPS = 255
 PHI, QUANTILE = "linear", 0.98
 """The membership map φ and its quantile where a library does not say otherwise; chosen on the `dev` split with
-`engine.concepts.validation` (docs/measurements.md)."""
+`engine.concepts.suppression` (docs/measurements.md)."""
 EMPTY = Library("none", ())
 
 

@@ -3,6 +3,7 @@ import { onChange } from "./page.js";
 
 let plotly = null;
 const drawn = new WeakMap();
+const linked = new WeakSet();
 
 function load() {
   plotly ??= new Promise((resolve, reject) => {
@@ -38,10 +39,15 @@ function themed(figure, colour, font) {
   const data = figure.data.map((trace) => {
     if (trace.type === "scatter") return painted(trace, colour[trace.meta]);
     if (trace.type !== "heatmap") return { ...trace, marker: { ...trace.marker, color: colour.gold } };
-    const colorscale = [[0, colour.against], [0.5, colour.well], [1, colour.for]];
-    // Hairlines between cells help few positions and would hide many.
+    // Memberships go from nothing to gold; signed values from rust over nothing to teal.
+    const colorscale = trace.meta === "membership"
+      ? [[0, colour.well], [1, colour.gold]]
+      : [[0, colour.against], [0.5, colour.well], [1, colour.for]];
+    // Hairlines between cells help few positions and would hide many. (Without any gap plotly would draw the map as one
+    // picture with a style of its own, which the content security policy refuses.)
     const xgap = trace.z[0]?.length > 60 ? 0 : 1;
-    return { ...trace, colorscale, xgap, ygap: 1, showscale: false, hoverongaps: false };
+    const ygap = trace.z.length > 60 ? 0.01 : 1;
+    return { ...trace, colorscale, xgap, ygap, showscale: false, hoverongaps: false };
   });
   const axis = (given) => ({ ...given, gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, fixedrange: true });
   const layout = {
@@ -69,6 +75,18 @@ async function draw(place) {
   const { data, layout } = themed(JSON.parse(text), colours(), getComputedStyle(document.body).fontFamily);
   place.classList.add("drawn");
   await Plotly.react(place, data, layout, { displayModeBar: false, responsive: true });
+  if (place.dataset.cells !== undefined && !linked.has(place)) {
+    linked.add(place);
+    place.on("plotly_click", (event) => openCell(place, event.points[0]));
+  }
+}
+
+/** A cell of a map of concepts leads to both of them in algebra; on the diagonal, to the one. */
+function openCell(place, point) {
+  const [row, column] = point.pointIndex;
+  const names = place.layout.meta.spelled;
+  const expression = row === column ? names[row] : `${names[row]} AND ${names[column]}`;
+  location.assign(`/algebra?expression=${encodeURIComponent(expression)}`);
 }
 
 const watch = new IntersectionObserver((entries) => {

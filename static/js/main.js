@@ -1,6 +1,7 @@
 // Everything here improves on a page that already works as links and forms.
 import "./answer.js";
 import "./ask.js";
+import "./box.js";
 import "./compare.js";
 import "./copy.js";
 import "./errors.js";

@@ -7,7 +7,7 @@ import pytest
 from jinja2 import meta, nodes
 
 from app.contexts import TargetView
-from app.rendering import FRAGMENTS, PAGES, TEMPLATES, Renderer
+from app.rendering import FRAGMENTS, PAGES, TEMPLATES, Renderer, fragment_template
 
 RENDERER = Renderer()
 EVERY = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*.html"))
@@ -26,13 +26,15 @@ def used(template: str) -> set[str]:
 
 
 def own(tree: nodes.Template) -> set[str]:
-    """Names that a template imports or sets at its top: its blocks see them."""
+    """Names that a template imports, sets or defines at its top: its blocks see them."""
     names = {
         node.target.name for node in tree.body if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name)
     }
     for node in tree.body:
         if isinstance(node, nodes.FromImport):
             names |= {name if isinstance(name, str) else name[1] for name in node.names}
+        elif isinstance(node, nodes.Macro):
+            names.add(node.name)
     return names
 
 
@@ -44,12 +46,12 @@ def test_a_page_uses_only_fields_of_its_context(template: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FRAGMENTS))
 def test_a_fragment_uses_its_context_and_no_other(name: str) -> None:
-    assert used(f"runs/_{name}.html") <= {name}
+    assert used(fragment_template(name)) <= {name}
 
 
 @pytest.mark.parametrize("name", sorted(FRAGMENTS))
 def test_a_fragment_uses_only_declared_fields(name: str) -> None:
-    tree = RENDERER.environment.parse((TEMPLATES / "runs" / f"_{name}.html").read_text("utf-8"))
+    tree = RENDERER.environment.parse((TEMPLATES / fragment_template(name)).read_text("utf-8"))
     fields = {field.name for field in dataclasses.fields(FRAGMENTS[name])}
     read = {
         node.attr
@@ -71,13 +73,13 @@ def test_an_answers_target_uses_only_declared_fields() -> None:
 
 
 def test_every_template_is_a_page_a_fragment_or_the_frame() -> None:
-    known = set(PAGES) | {f"runs/_{name}.html" for name in FRAGMENTS} | LAYOUT
+    known = set(PAGES) | {fragment_template(name) for name in FRAGMENTS} | LAYOUT
     assert set(EVERY) == known
 
 
 @pytest.mark.parametrize("name", sorted(FRAGMENTS))
 def test_a_fragment_has_one_root_with_its_name(name: str) -> None:
-    source = (TEMPLATES / "runs" / f"_{name}.html").read_text("utf-8")
+    source = (TEMPLATES / fragment_template(name)).read_text("utf-8")
     markup = re.sub(r"\{#.*?#\}|\{%-? *macro.*?endmacro *-?%\}", "", source, flags=re.DOTALL)
     first = re.search(r"<(\w+)[^>]*?\bid=\"(\w+)\"", markup)
     assert first

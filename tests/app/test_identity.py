@@ -40,8 +40,7 @@ class Rebuilt(FakeEngine):
             for one, other in zip(known, (*known[1:], known[0]), strict=True)
         ]
         turned.append(dataclasses.replace(known[0], name="newcomer"))
-        self._known = Library("rebuilt", tuple(turned))
-        self._by_name = {concept.name: concept for concept in turned}
+        self._ship(Library("rebuilt", tuple(turned)))
 
 
 def row(browser: Browser, url: str) -> Run:

@@ -1,7 +1,7 @@
 """Every template with contexts that show its states: PAGES by template, FRAGMENTS by template with the root's id."""
 
 from app import contexts as c
-from tests.e2e import factories_trust
+from tests.e2e import factories_concepts, factories_own, factories_trust, factories_validation
 from tests.e2e.factories import (
     LONG,
     LONG_STEERED,
@@ -11,8 +11,6 @@ from tests.e2e.factories import (
     ask_form,
     ask_page,
     choice,
-    concept_page,
-    concepts_page,
     error_page,
     model_page,
     neurons,
@@ -27,6 +25,8 @@ from tests.e2e.factories import (
     where,
 )
 from tests.e2e.factories_compare import CHOOSING, COMPARED
+from tests.e2e.factories_neuron import BOXES, SEARCHES
+from tests.e2e.factories_neuron import PAGES as NEURONS
 from tests.e2e.factories_target import contrast_target, side, target
 
 FAILED = neurons(rows=(), empty="It failed.", retry=STATE, back=(choice("Use gradient"),))
@@ -59,18 +59,21 @@ PAGES = {
             status=status(state="failed", error="Out of memory.", remedy="Use a smaller picture.", again=STATE),
         ),
     ),
-    "concepts/index.html": (
-        concepts_page(),
-        concepts_page(concepts=(), query="zebre", empty="No concept is called “zebre”. Near: zebra."),
-    ),
-    "concepts/show.html": (concept_page(), concept_page(members=(), figures=(), recipe=())),
+    **factories_concepts.PAGES,
     "compare/show.html": COMPARED,
     "compare/choose.html": CHOOSING,
+    "neuron/show.html": NEURONS,
+    "neuron/search.html": SEARCHES,
+    "neuron/fires.html": BOXES,
     "model/show.html": (model_page(), model_page(checks=(), builtin=False, holds=False)),
+    **factories_own.PAGES,
+    **factories_validation.PAGES,
     "error.html": (error_page(), error_page(status=404, href="", remedy="")),
     "_error.html": (error_page(),),
 }
 FRAGMENTS = {
+    **factories_own.FRAGMENTS,
+    **factories_validation.FRAGMENTS,
     "runs/_status.html": (
         "status",
         (status(), status(state="queued", live=True, queue_position=2, cancel=STATE, notes=("a note",))),

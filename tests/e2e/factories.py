@@ -315,38 +315,6 @@ def waiting_run_page(**changes: Any) -> c.RunPage:
     return replaced(page, changes)
 
 
-CONCEPT = c.ConceptLine("traffic light", "object", 240, "31.7", 128, "/concepts/traffic%20light")
-
-
-def concepts_page(**changes: Any) -> c.ConceptsPage:
-    names = ("traffic light", "penguin", "pizza", "red", "two", "on the left", "animal", "<script>alert(1)</script>")
-    lines = tuple(dataclasses.replace(CONCEPT, name=name) for name in names)
-    kinds = (choice("all", True), choice("object"), choice("category"), choice("colour"), choice("count"))
-    return replaced(c.ConceptsPage(shell(title="Concepts", active="concepts"), "", kinds, lines, 64, ""), changes)
-
-
-def concept_page(**changes: Any) -> c.ConceptPage:
-    members = tuple(
-        c.MemberRow(
-            n, f"text.{n % 6}.{n * 97 % 768}", n % 6, 1 / n**0.5, f"{1 / n**0.5:.2f}", (membership("vehicle", 0.4),)
-        )
-        for n in range(1, 40)
-    )
-    figure = {"data": [{"type": "bar", "x": list(range(6)), "y": [0.3, 1.2, 4.1, 9.8, 12.2, 4.1]}], "layout": {}}
-    layers = (("0", "0.3"), ("1", "1.2"), ("2", "4.1"), ("3", "9.8"), ("4", "12.2"), ("5", "4.1"))
-    figures = (("own answers after ablation", ".39"), ("random set", ".98"))
-    page = c.ConceptPage(
-        shell(title="traffic light", active="concepts"),
-        CONCEPT,
-        members,
-        figure,
-        layers,
-        figures,
-        (("mode", "specific"),),
-    )
-    return replaced(page, changes)
-
-
 def model_page(**changes: Any) -> c.ModelPage:
     facts = (
         ("family", "llava"),

@@ -126,6 +126,7 @@ def test_a_late_answer_undoes_nothing(slow: str, open_page: OpenPage, scene: Pat
     expect(page.locator("#steer-add")).to_have_value("half a na")
     expect(page.locator("#steer output").first).to_have_text("×0.0")
     expect(page.locator("#steered .sub")).to_contain_text("λ −1")
+    page.unroute_all(behavior="ignoreErrors")
 
 
 def test_reload_in_mid_run(slow: str, open_page: OpenPage, scene: Path) -> None:
@@ -278,7 +279,7 @@ def test_concepts_are_found_and_explained(quick: str, open_page: OpenPage) -> No
     page.keyboard.press("Enter")
     page.get_by_role("link", name="polar bear").click()
     expect(page.locator("h1")).to_have_text("polar bear")
-    expect(page.locator(".plot.drawn")).to_be_visible()
+    expect(page.locator(".plot.drawn")).to_have_count(2)
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Model").click()
     expect(page.locator(".checks li").first).to_be_visible()
 

@@ -132,6 +132,7 @@ def test_concepts_are_all_of_the_world_with_unique_names() -> None:
         "colour": 8,
         "shape": 6,
         "count": 4,
+        "relation": 5,
     }
     assert len({concept.name for concept in concepts}) == len(concepts)
 
