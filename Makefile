@@ -1,6 +1,7 @@
 # Sfumato. `make help` lists what there is; `make run` needs nothing done before it.
 #   PYTHON=python3.12   the Python to build .venv with (3.11 or newer)
 #   HOST= PORT= ARGS=   passed on to `sfumato serve` by `make run` (ARGS also by `make versions`)
+#   JOBS=2              processes that `make test` deals the tests to
 #   APT=no              never install system packages; `make test` then says what it skips
 
 PYTHON ?= python3
@@ -8,6 +9,7 @@ HOST ?=
 PORT ?=
 ARGS ?=
 APT ?= yes
+JOBS ?= 2
 
 BIN := .venv/bin
 RUN_STAMP := .venv/.setup-stamp-run
@@ -39,7 +41,7 @@ migrate: $(RUN_STAMP) ## bring the database's tables up to date (`make run` does
 	@$(BIN)/alembic upgrade head
 
 test: $(TEST_STAMP) system ## set up if needed, then the whole test suite
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python -m pytest tests -n $(JOBS) --dist loadgroup
 
 check: lint types test ## what a change must pass: lint, types, test
 

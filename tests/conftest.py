@@ -12,7 +12,7 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 import psycopg
 import pytest
 
-from tests.support import find_chromium, find_postgres, missing, postgres_cluster
+from tests.support import ROOT, find_chromium, find_postgres, missing, postgres_cluster
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +27,14 @@ def postgres_server() -> Iterator[str]:
     programs = find_postgres() or missing("PostgreSQL")
     with postgres_cluster(programs) as url:
         yield url
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests are dealt to several processes (`--dist loadgroup`): all that open a browser go to one, which then has
+    one browser; the others stay together by file, for what their fixtures load."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        item.add_marker(pytest.mark.xdist_group("browser" if folder == "e2e" else item.path.name))
 
 
 _numbers = itertools.count(1)

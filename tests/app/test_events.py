@@ -3,6 +3,9 @@
 import asyncio
 import re
 import threading
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from app.broker import Broker
 from tests.app.conftest import Browser, until
@@ -62,6 +65,13 @@ def test_asking_for_a_span_ends_when_it_is_there(browser: Browser) -> None:
     assert 'aria-current="true"' in body
 
 
+def run_alone(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns, in a loop and thread of its own: where a browser was opened before, this thread's loop
+    runs already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
 def test_a_viewer_who_leaves_leaves_nothing() -> None:
     broker = Broker()
 
@@ -75,7 +85,7 @@ def test_a_viewer_who_leaves_leaves_nothing() -> None:
         await task
         await changes.aclose()  # type: ignore[attr-defined]
 
-    asyncio.run(visit())
+    run_alone(visit())
     assert broker.listeners == 0
     broker.publish("run")
 
@@ -95,7 +105,7 @@ def test_a_change_is_never_lost_and_many_may_be_one() -> None:
                 broker.close()
         return seen
 
-    assert asyncio.run(visit()) == 2
+    assert run_alone(visit()) == 2
 
 
 def test_waiting_in_a_thread() -> None:

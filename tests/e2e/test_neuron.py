@@ -24,7 +24,9 @@ def test_from_a_run_to_a_neuron_and_its_survey(
     expect(page.locator(".lens-list")).to_have_count(3)
     page.locator("#seen").get_by_role("button", name=re.compile("^Survey")).click()
     expect(page.locator(".seen-pictures .heat rect").first).to_be_visible(timeout=20_000)
-    expect(page.locator("#seen .plot.drawn")).to_have_count(1, timeout=60_000)
+    expect(page.locator("#seen .seen-pictures")).to_be_visible()
+    page.locator("#seen .plot").scroll_into_view_if_needed()  # figures are drawn when they come into view
+    expect(page.locator("#seen .plot.drawn")).to_have_count(1)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     name = page.locator("h1").inner_text()
     page.get_by_label("Label").fill("my own neuron")
