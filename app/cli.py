@@ -1,5 +1,6 @@
 """`sfumato serve` and `sfumato ask`: the same main job with and without a browser. `sfumato check`: does it hold for a
-model? (`sfumato concepts` is in conceptcli.py.)
+model? (`sfumato concepts` is in conceptcli.py, `sfumato evaluate` in evaluatecli.py, `sfumato sae` in
+saecli.py.)
 
 Errors are one sentence on stderr and exit status 2; a check that does not hold is exit status 1. `--model fake`
 runs the engine without a model (for development).
@@ -11,7 +12,7 @@ import json
 import math
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from alembic.util import CommandError
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import conceptcli, exports, formats, steerings
+from app import conceptcli, evaluatecli, exports, formats, saecli, steerings
 from app.settings import CHOICES, Settings
 from app.uploads import BadPicture, Limits, normalise
 from engine.contract import (
@@ -88,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true", help="print one JSON object")
     check.set_defaults(run=_check)
     conceptcli.add_to(commands, _add_loading, _settings)
+    evaluatecli.add_to(commands, _add_loading, _settings)
+    saecli.add_to(commands, _add_loading, _settings)
     return parser
 
 
@@ -209,7 +212,8 @@ def _answer(engine: Engine, question: Question, steering: Steering, options: arg
     if options.json:
         print(json.dumps(_as_json(engine, asked, steered), ensure_ascii=False, allow_nan=False))
     else:
-        _print(asked, steered, steering)
+        weak = {known.name for known in engine.library().concepts if known.figures.get("passes") == 0}
+        _print(asked, steered, steering, weak)
     return 0
 
 
@@ -268,10 +272,15 @@ def _as_json(engine: Engine, asked: Asked, steered: Steered | None) -> dict[str,
     return made
 
 
-def _print(asked: Asked, steered: Steered | None, steering: Steering) -> None:
+def _print(asked: Asked, steered: Steered | None, steering: Steering, weak: Collection[str]) -> None:
     tokens = asked.answer.tokens
     print(asked.answer.text)
-    print("  ".join(f"{token.text.strip() or '␣'} {formats.percent(math.exp(token.logprob))}" for token in tokens))
+    print(
+        "  ".join(
+            f"{token.text.strip() or ('␣' if token.text else '▯')} {formats.percent(math.exp(token.logprob))}"
+            for token in tokens
+        )
+    )
     neurons = asked.attribution.neurons
     power, unit = formats.unit(max((abs(neuron.score) for neuron in neurons), default=0.0))
     print(f"\n{'neuron':<16}{'score':>9}  image{f'   scores in {unit}' if unit else ''}")
@@ -279,7 +288,10 @@ def _print(asked: Asked, steered: Steered | None, steering: Steering) -> None:
         print(f"{neuron.neuron:<16}{formats.in_unit(neuron.score, power):>9}  {formats.percent(neuron.image_share):>6}")
     leading = asked.attribution.concepts[:5]
     if leading:
-        named = (f"{scored.concept} {formats.membership(scored.similarity)}" for scored in leading)
+        named = [
+            f"{scored.concept} {formats.membership(scored.similarity)}{' (weak)' if scored.concept in weak else ''}"
+            for scored in leading
+        ]
         print("\nmost like the concepts: " + " · ".join(named))
     heat = asked.attribution.evidence_heat
     if heat is not None:

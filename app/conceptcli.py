@@ -8,12 +8,14 @@ any other.
 import argparse
 import contextlib
 import json
+import os
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from alembic.util import CommandError
 from sqlalchemy.exc import SQLAlchemyError
 
 from app import conceptqueries, examining, exchange, library, longjobs, own, owning, runners, runs
@@ -26,13 +28,15 @@ from app.pictures import Store
 from app.rendering import Renderer
 from app.services import Services
 from app.settings import Settings
-from app.tables import ConceptRow, JobRow, now
+from app.tables import ConceptRow, JobRow, OwnConcept, now
 from app.validating import ALPHA
 from app.views import concepts as pages
 from app.worker import Worker
 from engine.contract import RequestError, never
 
 TOP = 20
+NOBODY_READS = 141
+"""Exit status where the reader of a pipe has gone, as shells have it: 128 + SIGPIPE."""
 Options = argparse.Namespace
 TOLD = (Missing, owning.NoSuchConcept, runs.QueueFull, runs.NoModel)
 
@@ -64,9 +68,9 @@ def add_to(
     build.add_argument("--name", help="of the concept (the file's)")
     build.add_argument("--kind", default=own.KIND, help="a word for its group (own)")
     build.add_argument("--form", action="append", default=[], help="a surface form by which answers say it; repeatable")
-    build.add_argument("--map", default=own.MAP, help="membership map (linear)")
-    build.add_argument("--quantile", default=str(own.QUANTILE), help="of the map (0.98)")
-    build.add_argument("--mode", default=own.MODE, help="raw, or specific against --contrast")
+    build.add_argument("--map", help=f"membership map ({own.MAP})")
+    build.add_argument("--quantile", help=f"of the map ({own.QUANTILE:g})")
+    build.add_argument("--mode", help=f"raw, or specific against --contrast ({own.MODE})")
     build.add_argument("--contrast", action="append", default=[], metavar="NAME", help="own concept; repeatable")
     validate = add("validate", "do concepts work on held-out probes?", _validate)
     validate.add_argument("names", nargs="*", metavar="NAME", help="concepts (default: all)")
@@ -79,10 +83,16 @@ def add_to(
 def _run(settings: Settings, do: Callable[[Services, Room, Options], int], options: Options) -> int:
     try:
         with opened(settings) as (services, room):
-            return do(services, room, options)
+            status = do(services, room, options)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # such as `sfumato concepts list | head`
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left must not fail at the exit
+        return NOBODY_READS
     except TOLD as error:
         raise RequestError(str(error)) from error
-    except (SQLAlchemyError, OSError, zipfile.BadZipFile) as error:
+    except (CommandError, SQLAlchemyError, OSError, zipfile.BadZipFile) as error:
         words = (str(getattr(error, "orig", None) or error).strip() or type(error).__name__).splitlines()[0]
         raise RequestError(f"The database or a file cannot be used: {words}") from error
 
@@ -195,14 +205,19 @@ def _build(services: Services, room: Room, options: Options) -> int:
     files = Files(options.file.name, options.file.read_bytes(), annotations, options.pictures or b"")
     with room.database.read() as session:
         before = conceptqueries.own(session, room.info.revision, name)
+    chosen = any((options.map, options.quantile, options.mode, options.contrast))
+    phi, quantile, mode, contrast = _settings(options, before)
+    owning.checked_map(phi, quantile, mode)
     if before is None:
         draft = own.Draft(name=name, kind=options.kind, forms="\n".join(options.form))
         concept_id = owning.create(services, draft, files)
     else:
         concept_id = before.id
+        if options.form:
+            owning.reword(services, concept_id, "\n".join([*before.forms, *options.form]))
         owning.add_file(services, concept_id, files)
-    if before is None or options.contrast:
-        owning.choose(services, concept_id, options.map, options.quantile, options.mode, options.contrast)
+    if chosen:
+        owning.choose(services, concept_id, phi, quantile, mode, contrast)
     owning.build(services, concept_id)
     with room.database.read() as session:
         jobs = [job.id for job in own.builds(session, concept_id) if job.state != "done"][:1]
@@ -224,6 +239,16 @@ def _build(services: Services, room: Room, options: Options) -> int:
     else:
         print(f"{name}: {built} probes built, {len(refused)} lines refused; cardinality Σμ {row.cardinality:.1f}")
     return 0
+
+
+def _settings(options: Options, before: OwnConcept | None) -> tuple[str, str, str, list[str]]:
+    """Map, quantile, mode and contrast as they are asked for; where nothing is said, as they were."""
+    phi, quantile, mode = own.MAP, own.QUANTILE, own.MODE
+    if before is not None:
+        phi, quantile, mode = before.map, before.quantile, before.mode
+    mode = options.mode or mode
+    contrast = options.contrast or (before.contrast if before is not None and mode == "specific" else [])
+    return options.map or phi, options.quantile or str(quantile), mode, contrast
 
 
 def _validate(services: Services, room: Room, options: Options) -> int:
@@ -263,7 +288,7 @@ def _import(services: Services, room: Room, options: Options) -> int:
 
         def free(name: str) -> None:
             owning.check(name, own.KIND, ())
-            owning.check_free(session, room.info, name)
+            own.check_free(session, room.info.revision, name)
 
         names = exchange.read(session, room.info, room.store, services.limits, options.file, free)
     adopt(room)

@@ -145,6 +145,14 @@ def adopt(room: Room, params: dict[str, Any], on_progress: OnProgress, cancelled
     return {"lost": lost}, None
 
 
+def follow(room: Room) -> None:
+    """Another process, such as `sfumato concepts build`, may have changed the own concepts: take them up."""
+    with room.database.read() as session:
+        copied = library.revision(session, room.info.revision)
+    if copied not in ("", room.engine.library().revision):
+        adopt(room, {}, lambda done, total: None, lambda: False)
+
+
 RUNNERS: dict[str, Callable[[Room, dict[str, Any], OnProgress, IsCancelled], Done]] = {
     "build": build, "adopt": adopt,
 }  # fmt: skip

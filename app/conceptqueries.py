@@ -20,6 +20,8 @@ LOOKED = 60
 """The newest attributions that are looked through for examples of a concept."""
 AMONG = 3
 """A run is an example of a concept that is among this many most similar ones."""
+FEW = 3
+"""Examples of a concept that no run was so much like: the runs most like it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ class Example:
 
 
 def examples(session: Session, model_revision: str, name: str, limit: int) -> list[Example]:
-    """The newest plain runs whose whole answer was most similar to this concept, among others, with its heat map."""
+    """The newest plain runs whose whole answer was most similar to this concept, among others, with its heat map; where
+    there is none, a FEW that were weighed against it at all (so that a derived concept shows where it looks too)."""
     looked = (
         select(AttributionRow.id, AttributionRow.summary, Run, Picture)
         .join(Run, Run.id == AttributionRow.run_id)
@@ -136,12 +139,21 @@ def examples(session: Session, model_revision: str, name: str, limit: int) -> li
         .limit(LOOKED)
     )
     found: dict[str, tuple[int, Any, Run, Picture]] = {}
+    near: dict[str, tuple[float, tuple[int, Any, Run, Picture]]] = {}
     for row_id, summary, run, picture in session.execute(looked):
-        whole = summary and summary["grid"] and run.id not in found
-        if whole and name in [other for other, _, similarity in summary["concepts"][:AMONG] if similarity > 0]:
+        if not summary or not summary["grid"] or run.id in found or run.id in near:
+            continue
+        alike = {other: (k, similarity) for k, (other, _, similarity) in enumerate(summary["concepts"])}
+        k, similarity = alike.get(name, (0, 0.0))
+        if similarity > 0 and k < AMONG:
             found[run.id] = (row_id, summary, run, picture)
+        elif similarity > 0:
+            near[run.id] = similarity, (row_id, summary, run, picture)
         if len(found) == limit:
             break
+    if not found:
+        nearest = sorted(near.items(), key=lambda entry: -entry[1][0])[: min(FEW, limit)]
+        found = {run_id: kept for run_id, (_, kept) in nearest}
     blobs = select(AttributionRow.id, AttributionRow.arrays).where(
         AttributionRow.id.in_([row_id for row_id, *_ in found.values()])
     )

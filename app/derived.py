@@ -1,15 +1,11 @@
 """Use cases of derived concepts: save what an expression gives under a name. (They are deleted like all own ones.)"""
 
-from sqlalchemy import func, select
-
-from app import conceptqueries, formats, longjobs, runs
+from app import conceptqueries, formats, longjobs, own, runs
 from app.services import Services
 from app.tables import JobRow, OwnConcept
 from engine.contract import RequestError, concepts
 
 NAME_LENGTH = 80
-TAKEN_BY_PAGES = ("new", "own", "similar", "report")
-"""Names that an address of another page has."""
 
 
 def save(services: Services, name: str, text: str, family: str) -> tuple[OwnConcept, str]:
@@ -20,13 +16,13 @@ def save(services: Services, name: str, text: str, family: str) -> tuple[OwnConc
     if info is None:
         raise RequestError("The model is still loading. Save the concept when it is there.")
     name = formats.one_line(name)
+    _check_name(name)
     expression = concepts.algebra.parse(text)
     concepts.algebra.family_of(family)
     with services.database.write() as session:
         known = conceptqueries.names(session, info.revision)
         concepts.algebra.check_names(expression, known)
-        mine = select(func.lower(OwnConcept.name)).where(OwnConcept.model_revision == info.revision)
-        _check_name(name, {other.casefold() for other in (*known, *session.scalars(mine))})
+        own.check_free(session, info.revision, name)
         row = OwnConcept(
             id=runs.new_id(), model_revision=info.revision, name=name, kind="derived", forms=[], contrast=[],
             map="linear", quantile=0.99, mode="raw", expression=str(expression), family=family,
@@ -51,12 +47,9 @@ def wait(services: Services, job_id: str, seconds: float) -> bool:
     return services.broker.wait(f"job:{job_id}", done, seconds)
 
 
-def _check_name(name: str, taken: set[str]) -> None:
+def _check_name(name: str) -> None:
     if not name:
         raise RequestError("The name is empty. Type what the concept should be called.")
     if len(name) > NAME_LENGTH:
         raise RequestError(f"The name has {len(name)} characters; at most {NAME_LENGTH} are taken. Shorten it.")
-    if name.casefold() in TAKEN_BY_PAGES:
-        raise RequestError(f"“{name}” is the address of another page. Choose another name.")
-    if name.casefold() in taken:
-        raise RequestError(f"There is a concept “{name}” already. Choose another name, or delete that one first.")
+    own.check_name(name)

@@ -38,6 +38,8 @@ def write(session: Session, info: ModelInfo, store: Store, names: Sequence[str],
     missing = set(names) - {row.name for row in rows}
     if missing:
         raise RequestError(f"You have no concept “{min(missing)}” of this model. The library's own need no export.")
+    if not rows:
+        raise RequestError("You have no concepts of your own of this model. The library's own need no export.")
     told, hashes = [], set()
     for row in rows:
         chosen = select(ProbeRow).where(ProbeRow.concept_id == row.id, ProbeRow.question != "").order_by(ProbeRow.id)

@@ -4,6 +4,7 @@ Plotly validates every value it is given, which takes most of a page's time for 
 of figure once, and numbers are put into a copy. A test has plotly read the finished figures.
 """
 
+import base64
 import copy
 import functools
 import itertools
@@ -81,11 +82,17 @@ def members_by_band(counts: npt.NDArray[np.int64], bands: Sequence[str]) -> Figu
 def likeness(values: npt.NDArray[np.float32], names: Sequence[str], spelled: Sequence[str], of: str) -> Figure:
     """(concepts, concepts) values of `of` in [0, 1] as a heat map, shown in whole hundredths; the first at the top.
     Shades reach their full strength at the largest value between two concepts: each with itself is 1. `spelled`: each
-    name as an expression has it, for the link of a cell."""
+    name as an expression has it, for the link of a cell. Values are packed as plotly's typed arrays are: a third of the
+    time and half of the bytes of a list, for hundreds of concepts."""
     figure = copy.deepcopy(_likeness())
-    between = np.rint(100 * values[~np.eye(len(values), dtype=bool)])
+    shown = np.rint(100 * values).astype(np.uint8)
+    between = shown[~np.eye(len(shown), dtype=bool)]
     figure["data"][0] |= {
-        "z": np.rint(100 * values).astype(int).tolist(),
+        "z": {
+            "dtype": "u1",
+            "bdata": base64.b64encode(shown.tobytes()).decode("ascii"),
+            "shape": f"{len(shown)}, {len(shown)}",
+        },
         "x": list(names),
         "y": list(names),
         "zmax": int(between.max(initial=0)) or 100,
@@ -320,7 +327,7 @@ def _scores_and_effects() -> Figure:
         mode="markers", meta="for", marker={"size": 6, "opacity": 0.7}, showlegend=False,
         hovertemplate="%{text}<br>score %{x:.3g} · effect %{y:.3g}<extra></extra>",
     )  # fmt: skip
-    axis = {"automargin": True, "nticks": 5, "exponentformat": "power", "tickangle": 0}
+    axis = {"automargin": True, "nticks": 4, "exponentformat": "e", "tickangle": 0}
     made = _as_dict(
         [line, points],
         xaxis={"title": {"text": "score"}, **axis},

@@ -54,6 +54,11 @@ def copy(session: Session, model_revision: str, library: Library) -> bool:
     return True
 
 
+def revision(session: Session, model_revision: str) -> str:
+    """Of the library that was copied last, by whichever process; '' where none was."""
+    return session.scalars(select(LibraryRow.revision).where(LibraryRow.model_revision == model_revision)).first() or ""
+
+
 def _rows(model_revision: str) -> Select[ConceptRow]:
     return select(ConceptRow).where(ConceptRow.model_revision == model_revision)
 

@@ -68,7 +68,9 @@ class _Body:
 
     def too_large(self) -> Refusal:
         self.refusal = Refusal(
-            413, f"The request is larger than {self._limit / 2**20:.0f} MB.", "Choose a smaller picture."
+            413,
+            f"The request is larger than {self._limit / 2**20:.0f} MB.",
+            "Choose a smaller picture, or send files in parts.",
         )
         return self.refusal
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import numpy as np
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, or_, select, tuple_
 from sqlalchemy.orm import Session, defer
 
 from app import longjobs
@@ -104,7 +104,7 @@ def labels(session: Session, revision: str, names: list[str]) -> dict[str, str]:
     places = [place for place in map(parse, names) if place is not None]
     if not places:
         return {}
-    wanted = or_(*((NeuronNote.layer == layer) & (NeuronNote.index == index) for layer, index in places))
+    wanted = tuple_(NeuronNote.layer, NeuronNote.index).in_(places)
     rows = session.scalars(
         select(NeuronNote).where(NeuronNote.model_revision == revision, NeuronNote.label != "", wanted)
     )
@@ -176,13 +176,15 @@ class Promoted:
 
 
 def promoting(session: Session, row: JobRow, query: str) -> list[Promoted]:
-    """Neurons among whose first tokens one reads as `query`, or begins with it; exact ones and low ranks first."""
+    """Neurons among whose first tokens one reads as `query`, or begins with it, or else is one of its words; low ranks
+    first."""
     wanted = query.strip().casefold()
     result = row.result or {}
     texts = {int(token): text for token, text in result.get("texts", {}).items()}
     exact = [token for token, text in texts.items() if text.strip().casefold() == wanted]
     begin = [token for token, text in texts.items() if text.strip().casefold().startswith(wanted)]
-    chosen = exact or begin
+    words = [token for token, text in texts.items() if text.strip().casefold() in wanted.split()]
+    chosen = exact or begin or words
     if not chosen or not wanted or row.arrays is None:
         return []
     arrays = unpack(row.arrays)

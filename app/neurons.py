@@ -157,7 +157,7 @@ def cancel(services: Services, job_id: str) -> None:
 
 def write(services: Services, place: Place, label: str, text: str) -> None:
     """Keep a label and a note; both empty: forget them. Raises RequestError for longer ones."""
-    label = formats.one_line(label)
+    label = formats.one_line(label) if any(map(str.isprintable, label)) else ""
     text = "".join(letter for letter in text.replace("\r\n", "\n") if letter == "\n" or ord(letter) >= 32).strip()
     for what, written, limit in (("label", label, LABEL), ("note", text, NOTE)):
         if len(written) > limit:

@@ -5,11 +5,13 @@ Memberships are not stored: they follow from the probes' evidence shares, the ma
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session, defer
 
+from app import conceptqueries
 from app.tables import LIVE, JobRow, OwnConcept, ProbeRow
 from engine.contract import Concept, Engine, Floats, ModelInfo, RequestError, concepts
 
@@ -19,6 +21,10 @@ MAP, QUANTILE, MODE = "linear", 0.98, "raw"
 """How memberships are made where a person has chosen nothing."""
 RECENT = 20
 KIND = "own"
+RESERVED = ("new", "own", "similar", "report", "report.csv")
+"""Names whose page would be another one."""
+TURNING = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
+"""Bidirectional classes of characters that turn the direction of the text around them."""
 MAX_PROBES = 500
 MAX_DRAWN = 200
 """Probes that a concept may have, and that may be drawn at once."""
@@ -77,17 +83,54 @@ def pace(session: Session, model_revision: str) -> float | None:
     return None
 
 
+def check_name(name: str) -> None:
+    """Raise RequestError for a name that no address leads to, or that nobody could read."""
+    spelled = name.casefold()
+    if spelled in RESERVED or spelled in (".", "..") or "/" in name or spelled.endswith(".json"):
+        raise RequestError(f"“{name}” cannot be a concept's name: its page has no address. Choose another name.")
+    seen = any(unicodedata.category(letter)[0] in "LNPS" for letter in name)
+    if not seen or any(unicodedata.bidirectional(letter) in TURNING for letter in name):
+        raise RequestError("The name has no visible letter, or one that turns the text's direction. Type another.")
+
+
+def check_free(session: Session, model_revision: str, name: str) -> None:
+    """Raise RequestError where a concept has this name already, in any case of its letters."""
+    for row in rows(session, model_revision):
+        if row.name.casefold() == name.casefold():
+            raise RequestError(
+                f"You have a concept “{row.name}” already, on the page /concepts/own/{row.id}. Choose another name, or "
+                "delete that one first."
+            )
+    for known in conceptqueries.names(session, model_revision):
+        if known.casefold() == name.casefold():
+            raise RequestError(
+                f"The library has a concept “{known}” already. Choose another name, such as “my {name}”."
+            )
+
+
+def _named_by(row: OwnConcept) -> tuple[str, ...]:
+    try:
+        return concepts.algebra.names_in(concepts.algebra.parse(row.expression)) if row.expression else ()
+    except RequestError:
+        return ()
+
+
 def naming(session: Session, row: OwnConcept) -> list[str]:
-    """The derived concepts whose expression mentions this one."""
-    found = []
-    for other in rows(session, row.model_revision):
-        if other.expression and other.id != row.id:
-            try:
-                names = concepts.algebra.names_in(concepts.algebra.parse(other.expression))
-            except RequestError:
-                continue
-            found += [other.name] if row.name in names else []
-    return found
+    """The derived concepts that cannot be made without this one: their expression mentions it, or another of them."""
+    found, others = [row.name], [(other.name, _named_by(other)) for other in rows(session, row.model_revision)]
+    for name in found:  # grows meanwhile
+        found += [other for other, names in others if name in names and other not in found]
+    return found[1:]
+
+
+def contrasting(session: Session, row: OwnConcept) -> list[str]:
+    """The own concepts that are contrasted with this one."""
+    return [other.name for other in rows(session, row.model_revision) if row.name in other.contrast]
+
+
+def lacking(row: OwnConcept, known: Collection[str]) -> list[str]:
+    """The names in a derived concept's expression that are not `known`: it cannot be made without them."""
+    return [name for name in _named_by(row) if name not in known]
 
 
 def evidence(session: Session, concept_id: str, shape: tuple[int, int]) -> Evidence:
@@ -130,16 +173,23 @@ def adopt(session: Session, info: ModelInfo, engine: Engine) -> list[str]:
     engine.adopt([])
     known = {concept.name: concept.memberships for concept in engine.library().concepts}
     made: list[Concept] = []
-    lost: list[str] = []
-    for row in rows(session, info.revision):
-        try:
-            concept = concept_of(session, row, (info.n_layers, info.d_mlp), known)
-        except RequestError as error:
-            log.warning("the concept %s cannot be made: %s", row.name, error)
-            lost.append(row.name)
-            continue
-        if concept is not None and concept.name not in known:
-            made.append(concept)
-            known[concept.name] = concept.memberships
+    waiting, lost = rows(session, info.revision), dict[str, str]()
+    while waiting:
+        lost, left = {}, []
+        for row in waiting:
+            try:
+                concept = concept_of(session, row, (info.n_layers, info.d_mlp), known)
+            except RequestError as error:
+                lost[row.name] = str(error)
+                left.append(row)
+                continue
+            if concept is not None and concept.name not in known:
+                made.append(concept)
+                known[concept.name] = concept.memberships
+        if len(left) == len(waiting):  # what an expression names may be made after it, but not at all
+            break
+        waiting = left
+    for name, why in lost.items():
+        log.warning("the concept %s cannot be made: %s", name, why)
     engine.adopt(made)
-    return lost
+    return list(lost)

@@ -16,8 +16,6 @@ from engine.contract import ModelInfo, RequestError, UnknownName, concepts
 MAX_REPORTED = 100
 """Lines of a file that are reported as bad; of those after them, the number."""
 MAX_KIND = 40
-RESERVED = ("new", "own", "similar", "report")
-"""Names whose page would be another one."""
 
 
 class NoSuchConcept(Exception):
@@ -44,13 +42,15 @@ def create(services: Services, draft: own.Draft, files: Files | None = None) -> 
     its id. Nothing is made where anything is wrong with it as a whole."""
     info = loaded(services)
     name, kind = formats.one_line(draft.name), formats.one_line(draft.kind) or own.KIND
-    forms = tuple(dict.fromkeys(form for line in draft.forms.splitlines() if (form := formats.one_line(line))))
+    forms = forms_of(draft.forms)
     check(name, kind, forms)
     n = _drawn(services, info, draft) if draft.source == "world" else 0
+    if draft.source not in ("file", "world", "none"):
+        raise UnknownName(f"Probes cannot come from “{draft.source[:40]}”. Choose file, world or none.")
     if draft.source == "file" and files is None:
         raise RequestError("Choose a file of probes, or start with an empty concept.")
     with services.database.read() as session:
-        check_free(session, info, name)
+        own.check_free(session, info.revision, name)
     read = _read(services, files, forms or (name,), own.MAX_PROBES) if draft.source == "file" and files else None
     with services.database.write() as session:
         row = _new(session, info, name, kind, forms or ((draft.world,) if n else ()))
@@ -63,27 +63,23 @@ def create(services: Services, draft: own.Draft, files: Files | None = None) -> 
     return concept_id
 
 
+def forms_of(text: str) -> tuple[str, ...]:
+    """Surface forms as they were typed, one a line; the same one once."""
+    return tuple(dict.fromkeys(form for line in text.splitlines() if (form := formats.one_line(line))))
+
+
 def check(name: str, kind: str, forms: tuple[str, ...]) -> None:
     concepts.probes.check_plan(concepts.probes.ConceptPlan(name, kind, forms))
-    if name.casefold() in RESERVED or "/" in name:
-        raise RequestError(f"“{name}” cannot be a concept's name: its page has that address. Choose another name.")
+    own.check_name(name)
     if len(kind) > MAX_KIND:
         raise RequestError(f"The kind has {len(kind)} characters; at most {MAX_KIND} are taken. Shorten it.")
-
-
-def check_free(session: Session, info: ModelInfo, name: str) -> None:
-    mine = select(OwnConcept.id).where(OwnConcept.model_revision == info.revision, OwnConcept.name == name)
-    if session.scalars(mine).first() is not None:
-        raise RequestError(f"You have a concept “{name}” already. Add probes on its page, or choose another name.")
-    if queries.concept(session, info.revision, name) is not None:
-        raise RequestError(f"The library has a concept “{name}” already. Choose another name, such as “my {name}”.")
 
 
 def _drawn(services: Services, info: ModelInfo, draft: own.Draft) -> int:
     with services.database.read() as session:
         if draft.world not in worlds(session, info):
             raise UnknownName(f"The built-in world has no concept “{draft.world[:80]}”. Choose one of the list.")
-    if not draft.n.isdigit() or not 1 <= int(draft.n) <= own.MAX_DRAWN:
+    if not draft.n.isdecimal() or len(draft.n) > 9 or not 1 <= int(draft.n) <= own.MAX_DRAWN:
         raise RequestError(f"The number of probes is “{draft.n[:20]}”; it must be between 1 and {own.MAX_DRAWN}.")
     return int(draft.n)
 
@@ -98,7 +94,7 @@ def worlds(session: Session, info: ModelInfo) -> dict[str, str]:
 
 
 def _new(session: Session, info: ModelInfo, name: str, kind: str, forms: tuple[str, ...]) -> OwnConcept:
-    check_free(session, info, name)
+    own.check_free(session, info.revision, name)
     row = OwnConcept(
         id=runs.new_id(), model_revision=info.revision, name=name, kind=kind, forms=list(forms), contrast=[],
         map=own.MAP, quantile=own.QUANTILE, mode=own.MODE,
@@ -220,6 +216,18 @@ def _check_run(run: Any, info: ModelInfo) -> None:
         raise RequestError("Another model answered this run, and a concept belongs to one model. Ask again first.")
 
 
+def reword(services: Services, concept_id: str, forms: str) -> None:
+    """Other surface forms: lines of files that are added from now on are searched for them. What probes say that are
+    there already stays as it is, and so do memberships."""
+    with services.database.write() as session:
+        row = find(session, concept_id)
+        if row.expression:
+            raise RequestError("This concept is derived from others: it has no surface forms.")
+        spelled = forms_of(forms)
+        check(row.name, row.kind, spelled)
+        row.forms = list(spelled)
+
+
 def build(services: Services, concept_id: str) -> None:
     """Queue the building of what has no evidence yet, or go on with what was stopped."""
     loaded(services)
@@ -278,16 +286,26 @@ def remove_probe(services: Services, concept_id: str, probe_id: int) -> None:
     services.worker.wake()
 
 
-def choose(services: Services, concept_id: str, phi: str, quantile: str, mode: str, contrast: list[str]) -> None:
-    """How evidence becomes memberships: they are made anew, without the model."""
+def checked_map(phi: str, quantile: str, mode: str) -> float:
+    """The quantile as a number. Raises RequestError for a map, quantile or mode that cannot be used."""
     try:
         part = float(quantile.strip().replace(",", "."))
     except ValueError:
         raise RequestError(f"The quantile is “{quantile[:20]}”; it must be a number between 0 and 1.") from None
     concepts.evidence.check_map(phi, part, mode)
+    return part
+
+
+def choose(services: Services, concept_id: str, phi: str, quantile: str, mode: str, contrast: list[str]) -> None:
+    """How evidence becomes memberships: they are made anew, without the model."""
+    part = checked_map(phi, quantile, mode)
     with services.database.write() as session:
         row = find(session, concept_id)
+        if row.expression:
+            raise RequestError("This concept is derived from others: it has no evidence to make memberships of.")
         known = contrasts(session, row)
+        if mode == "specific" and not contrast:
+            raise RequestError("Mode specific takes evidence away that others have too: tick one, or choose raw.")
         for name in contrast:
             if name not in known:
                 raise UnknownName(f"There is no own concept “{name[:80]}” with probes to contrast with.")
@@ -309,6 +327,9 @@ def remove(services: Services, concept_id: str) -> None:
         stopped = [longjobs.cancel(session, job.id) for job in own.builds(session, concept_id) if job.live]
         running = [job.id for job in stopped if job is not None and job.stop_requested]
         revision = row.model_revision
+        for other in own.rows(session, revision):
+            if row.name in other.contrast:
+                other.contrast = [name for name in other.contrast if name != row.name]
         session.delete(row)
         session.flush()
         _queue_adoption(session, services, revision, concept_id)

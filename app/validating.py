@@ -56,12 +56,13 @@ class Steps:
         return lambda done, total: self.told(min(before + size * done // max(total, 1), self.total), self.total)
 
 
-def steps(own_probes: int) -> int:
-    """Steps of the whole job (`own_probes` = 0: a concept of the library): the estimate."""
+def steps(own_probes: int, *, specific: bool = False, drawn: bool = True) -> int:
+    """Steps of the whole job (`own_probes` = 0: a concept of the library): the estimate. Of an own one, `specific`: it
+    is contrasted with others; `drawn`: what it is compared with is drawn from the world."""
     if not own_probes:
         return 2 * (BUILD + OTHERS * EACH) + 2 * HELD_OUT
     half = min(own_probes // 2, BUILD)
-    return OTHERS * EACH + 2 * (half + OTHERS * EACH + half + HELD_OUT)
+    return drawn * OTHERS * EACH + 2 * (half + specific * OTHERS * EACH + half + HELD_OUT)
 
 
 def validate(room: Room, params: dict[str, Any], on_progress: OnProgress, cancelled: IsCancelled) -> Done:
@@ -121,13 +122,14 @@ def _cross_fitted(
             f"“{row.name}” has {len(rows)} probes that the model took; validation holds half of them out and needs "
             f"at least {FEWEST}. Add probes, and build it."
         )
-    at = Steps(told, steps(len(rows)))
 
     def opened(some: Sequence[ProbeRow], fold: int, most: int = BUILD) -> Opened:
         return Opened(some[fold::2][:most], room.store)
 
     folds = []
     theirs = _own_others(room, row, shape)
+    specific = row.mode == "specific" and any(name in row.contrast for name, *_ in theirs)
+    at = Steps(told, steps(len(rows), specific=specific, drawn=not theirs))
     kinds = dict(room.engine.world_concepts())
     drawn = [] if theirs else _from_world(room, [n for n in kinds if n in known], row.name, at, cancelled)
     if not theirs and not drawn:

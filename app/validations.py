@@ -20,7 +20,8 @@ RECENT = 20
 class Known:
     """Of one concept: its row, the newest job of each kind about its present memberships, the place of a waiting one in
     the queue, how long the last one with this model took (seconds a step), `members` = neurons at α, `built` = an own
-    concept's probes that the model took (None: it is the library's), `derived`: it has an expression."""
+    concept's probes that the model took (None: it is the library's), `specific`: it is contrasted with others,
+    `derived`: it has an expression."""
 
     row: ConceptRow
     jobs: dict[str, JobRow]
@@ -30,6 +31,7 @@ class Known:
     top: int
     members: int
     built: int | None
+    specific: bool
     derived: bool
 
 
@@ -49,7 +51,9 @@ def known(session: Session, row: ConceptRow, alpha: float | None = None, top: in
         built = session.execute(select(func.count()).select_from(ProbeRow).where(taken)).scalar_one()
     paces = {kind: found for kind in KINDS if (found := pace(session, kind, row.model_revision)) is not None}
     places = {kind: longjobs.place(session, job) for kind, job in jobs.items() if job.state == "queued"}
-    return Known(row, jobs, places, paces, alpha, top, members, built, own is not None and bool(own.expression))
+    specific = own is not None and own.mode == "specific" and bool(own.contrast)
+    derived = own is not None and bool(own.expression)
+    return Known(row, jobs, places, paces, alpha, top, members, built, specific, derived)
 
 
 def newest(session: Session, row: ConceptRow) -> dict[str, JobRow]:
@@ -80,7 +84,7 @@ def pace(session: Session, kind: str, model_revision: str) -> float | None:
 def steps(found: Known, kind: str) -> int:
     """How many steps the job would take."""
     if kind == "validate":
-        return validating.steps(found.built or 0)
+        return validating.steps(found.built or 0, specific=found.specific)
     return collaborating.runs(found.members, found.top)
 
 

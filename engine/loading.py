@@ -25,7 +25,7 @@ import torch
 from engine.anatomy import Anatomy, down_paths, find_anatomy
 from engine.contract import ModelRefused
 from engine.processors import load_processor
-from engine.weights import device_of
+from engine.weights import bring_together, device_of
 
 BUILTIN = "builtin"
 BUILTIN_FOLDER = Path(__file__).parent / "builtin" / "model"
@@ -125,6 +125,7 @@ def load(
             "It needs a config.json, a processor and safetensors weights."
         ) from error
     model = (model if "device_map" in options else model.to(place)).eval().requires_grad_(False)
+    bring_together(model)
     # A checkpoint's own settings (penalties, suppressed tokens, sampling) would bend answers and probabilities unseen,
     # for transformers mixes them into every generation. Only the tokens that end an answer are kept.
     own = model.generation_config

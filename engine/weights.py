@@ -48,6 +48,15 @@ def device_of(module: Any) -> torch.device:
     return torch.device("cpu")
 
 
+def bring_together(model: Any) -> None:
+    """Have accelerate bring in all weights of a torch.nn.MultiheadAttention when it runs: it reads those of its output
+    map without running that module. (The pooling head of a SigLIP tower is one.)"""
+    for module in model.modules():
+        if isinstance(module, torch.nn.MultiheadAttention):
+            for hook in _hooks(module):
+                hook.place_submodules = True
+
+
 def _hooks(module: Any) -> Iterator[Any]:
     """accelerate's hooks on this module that say on which device it runs."""
     hook = getattr(module, "_hf_hook", None)

@@ -91,7 +91,8 @@ class ComparePage:
     neuron. `scale` = largest |value| of both heat maps, '' where each has its own; `ends` = what its lower and upper
     end mean; `scales` = one for both | each its own, where that may be chosen, else `scale_note` says why not. `unit` =
     the power of ten of all scores, or ''. `figures` = (name, value, what it means). `tops` = how many neurons of each
-    side are compared; `no_neurons` = why none are, or ''. `other` = URL of the choice of another side B."""
+    side are compared; `no_neurons` = why none are, or ''. `other` = URL of the choice of another side B.
+    `error`: why this is not the comparison that was asked for, or ''."""
 
     shell: Shell
     a: ComparedView
@@ -116,6 +117,7 @@ class ComparePage:
     figures: tuple[tuple[str, str, str], ...]
     concepts: tuple[LikeRow, ...]
     no_neurons: str
+    error: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from app.contexts.pages import Shell
 class NewConceptPage:
     """templates/own/new.html: the form with what was typed kept. `source` = 'file' | 'world' | 'none'; `worlds` are
     concepts of the built-in world by kind (none for another model). `limits` says what may be uploaded. `mine` = the
-    own concepts that there are."""
+    own concepts that there are, with what `value` says of them."""
 
     shell: Shell
     error: str
@@ -90,14 +90,15 @@ class ProbesFragment:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnPage:
-    """templates/own/show.html. `expression` of a derived concept, '' else. `maps`, `modes` and
-    `contrasts` are the options of the settings' form."""
+    """templates/own/show.html. `forms` in a sentence, `typed` one a line as they are edited. `expression` of a derived
+    concept, '' else. `maps`, `modes` and `contrasts` are the options of the settings' form."""
 
     shell: Shell
     url: str
     name: str
     kind: str
     forms: str
+    typed: str
     expression: str
     build: BuildView
     probes: ProbesView
@@ -110,13 +111,16 @@ class OwnPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeletePage:
-    """templates/own/delete.html. `naming` = derived concepts that mention it."""
+    """templates/own/delete.html. `naming` = derived concepts that cannot be made without it, `contrasting` = those that
+    it is contrasted with, each in a sentence or ''. `derived`: it has an expression, and no probes."""
 
     shell: Shell
     url: str
     name: str
     probes: int
-    naming: tuple[str, ...]
+    naming: str
+    contrasting: str
+    derived: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ class TrustView:
     by a POST of `hidden`. `live`: the card listens to `events`.
     `faithfulness` and `noise` are the measurements. Of the first: `figures` and `facts` = (term, value, definition),
     whose room is kept while it runs, and the `thresholds`; once it is done the `verdict` (its first word), `because`,
-    and the curve as a table (`columns`, `rows`). Of the second: `bands`."""
+    and the curve as a table (`columns`, `rows`). Of the second: `bands`. `long`: more is said beside the
+    verdict, and its room is kept."""
 
     waiting: bool
     empty: str
@@ -68,3 +69,4 @@ class TrustView:
     because: str = ""
     rows: tuple[tuple[str, ...], ...] = ()
     bands: tuple[BandView, ...] = ()
+    long: bool = False

@@ -15,7 +15,7 @@ from app.views import choose, compare, comparison, shell, sides
 from app.views.comparison import Comparison
 from app.views.load import Loaded
 from app.views.sides import Pair
-from engine.contract import RequestError
+from engine.contract import RequestError, UnknownName
 
 router = APIRouter()
 RECENT = 12
@@ -52,15 +52,33 @@ def show(
         error = f"{len(run)} runs are ticked, and a comparison has two. Choose the other one for the first of them."
         return _choice(services, _given(services, run[0]), Given(""), error=error)
     one, other = _given(services, a), _given(services, b)
-    wanted = sides.heat(heat) if heat else one.heat or other.heat
+    try:
+        wanted = sides.heat(heat) if heat else one.heat or other.heat
+        shown, own = sides.top(top), sides.own(scale)
+    except UnknownName as error:
+        return _otherwise(services, one, other, error)
     if one.side is None or other.side is None or one.loaded is None or other.loaded is None:
         return _choice(services, one, other, wanted)
-    asked = Pair(one.side, other.side, wanted, sides.top(top), sides.own(scale))
+    asked = Pair(one.side, other.side, wanted, shown, own)
     if (a, b) != (asked.a.address, asked.b.address):
         return htmx.see_other(asked.url)  # one spelling for one comparison
-    pair = comparison.compare(one.loaded, other.loaded, asked.heat, asked.top, own=asked.own)
+    try:
+        pair = comparison.compare(one.loaded, other.loaded, asked.heat, asked.top, own=asked.own)
+    except UnknownName as error:
+        return _otherwise(services, one, other, error)
     around = shell.shell(services.worker, one.loaded.queue, "Compare", "runs")
     return htmx.html(services.renderer.page(compare.page(around, asked, pair)))
+
+
+def _otherwise(services: Services, a: Given, b: Given, error: UnknownName) -> Response:
+    """Both sides as they open, and what is unknown of the way in which they were asked for."""
+    if a.side is None or b.side is None or a.loaded is None or b.loaded is None:
+        return _choice(services, a, b, error=str(error))
+    asked = Pair(a.side, b.side)
+    pair = comparison.compare(a.loaded, b.loaded, asked.heat, asked.top)
+    around = shell.shell(services.worker, a.loaded.queue, "Compare", "runs")
+    page = compare.page(around, asked, pair, error=f"{error} Both sides are shown as a comparison opens.")
+    return htmx.html(services.renderer.page(page), errors.tell(error).status)
 
 
 @router.get("/compare.json")

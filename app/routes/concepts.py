@@ -64,12 +64,12 @@ def show(services: Serving, session: Reader, name: str, alpha: str = "") -> Resp
     facts = queries.concept_facts(session, revision(services))
     others = queries.memberships(session, facts, members)
     weak = {fact.name for fact in facts.values() if fact.weak}
-    intervals, n_probes = _intervals(session, found, members)
+    intervals, sampled = _intervals(session, found, members)
     page = concepts.show(
         around(services, session, name),
         found.row,
         found.memberships,
-        concepts.cut_view(found.row, found.memberships, chosen, others, weak, intervals, n_probes),
+        concepts.cut_view(found.row, found.memberships, chosen, others, weak, intervals, sampled),
         found.beside,
         conceptqueries.examples(session, revision(services), name, EXAMPLES),
         found.own,
@@ -100,19 +100,20 @@ def _found(services: Services, session: Session, name: str) -> _Found:
 
 def _intervals(
     session: Session, found: _Found, members: list[tuple[int, int]]
-) -> tuple[known.evidence.Intervals | None, int]:
-    """Bootstrap intervals of these neurons' memberships, where the concept is an own one with probes; their number."""
+) -> tuple[known.evidence.Intervals | None, tuple[int, int]]:
+    """Bootstrap intervals of these neurons' memberships, where the concept is an own one with probes; how many of these
+    there are, and draws."""
     row, (layers, width) = found.own, found.memberships.shape
     if row is None or row.expression or not members:
-        return None, 0
+        return None, (0, 0)
     evidence = own.evidence(session, row.id, (layers, width))
     if not evidence.n_probes:
-        return None, 0
+        return None, (0, 0)
     mode: known.evidence.Mode = "specific" if row.mode == "specific" else "raw"
     contrast = own.contrast_of(session, row, (layers, width))
     neurons = [layer * width + index for layer, index in members]
     draws = min(known.evidence.DRAWS, max(40, DRAWN // found.memberships.size))
-    return evidence.intervals(row.map, row.quantile, mode, contrast, neurons, draws), evidence.n_probes
+    return evidence.intervals(row.map, row.quantile, mode, contrast, neurons, draws), (evidence.n_probes, draws)
 
 
 def revision(services: Services) -> str:

@@ -53,6 +53,8 @@ def of_the_loaded_model(services: Serving, name: str) -> Response:
 def show(services: Serving, revision: str, name: str) -> Response:
     """What is quick to know of a neuron of the loaded model is looked up when it is first looked at."""
     place, model = _place(services, revision, name)
+    if name != place.neuron:
+        return htmx.see_other(place.path)  # one spelling for one neuron
     with services.database.read() as session:
         surveyed = neurons.surveyed(session, revision)
     waiting = neurons.look(services, "neuron", neurons.look_params(place, surveyed), PATIENCE)

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Form
+from fastapi import APIRouter, Depends, Form, Path
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.orm import Session
 
-from app import htmx, longjobs, own, owning, queries
+from app import conceptqueries, htmx, longjobs, own, owning, queries
 from app.contexts import BuildFragment, BuildView, ProbesFragment
 from app.database import Reader
 from app.routes.own_make import Typed, Upload, files_of
@@ -26,10 +26,11 @@ def _build(session: Session, row: OwnConcept, every: bool = False) -> tuple[Buil
     """How far it is, and its probes with those that are built."""
     probes, built = own.probes(session, row.id), own.built(session, row.id)
     job = next(iter(own.builds(session, row.id)), None)
+    known = conceptqueries.names(session, row.model_revision)
     view = views.build_view(
         row, probes, built, job, adopting=bool(own.adopting(session, row.id)),
         place=longjobs.place(session, job) if job else 0, pace=own.pace(session, row.model_revision),
-        known=queries.concept(session, row.model_revision, row.name) is not None, every=every,
+        known=row.name in known, lacking=own.lacking(row, known), every=every,
     )  # fmt: skip
     return view, (probes, built, job)
 
@@ -117,8 +118,14 @@ def add_probes(
 
 
 @router.post("/concepts/own/{concept_id}/probes/{probe_id}/remove")
-def remove_probe(services: Serving, concept_id: str, probe_id: int) -> Response:
+def remove_probe(services: Serving, concept_id: str, probe_id: Annotated[int, Path(lt=2**31)]) -> Response:
     owning.remove_probe(services, concept_id, probe_id)
+    return htmx.see_other(f"/concepts/own/{concept_id}")
+
+
+@router.post("/concepts/own/{concept_id}/forms")
+def reword(services: Serving, concept_id: str, forms: Typed = "") -> Response:
+    owning.reword(services, concept_id, forms)
     return htmx.see_other(f"/concepts/own/{concept_id}")
 
 
@@ -136,7 +143,7 @@ def confirm(services: Serving, session: Reader, concept_id: str) -> Response:
     row = owning.find(session, concept_id)
     around = shell(services.worker, queries.queue_length(session), f"Delete {row.name}", "concepts")
     count = sum(bool(probe.question) for probe in own.probes(session, concept_id))
-    page = views.delete_page(around, row, count, own.naming(session, row))
+    page = views.delete_page(around, row, count, own.naming(session, row), own.contrasting(session, row))
     return htmx.html(services.renderer.page(page))
 
 

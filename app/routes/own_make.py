@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, File, Form, UploadFile
 from fastapi.responses import Response
 
-from app import errors, htmx, own, owning, queries, runs
+from app import conceptqueries, errors, htmx, own, owning, queries, runs
 from app.importing import Files
 from app.own import Draft
 from app.routes.runs import chosen
@@ -26,7 +26,9 @@ def new_form(services: Services, draft: Draft, error: str = "", status: int = 20
         info = services.worker.info
         worlds = owning.worlds(session, info) if info else {}
         mine = own.rows(session, info.revision) if info else []
-    return htmx.html(services.renderer.page(views.new_page(around, services, draft, worlds, mine, error)), status)
+        known = conceptqueries.names(session, info.revision) if info else []
+    page = views.new_page(around, services, draft, worlds, mine, known, error)
+    return htmx.html(services.renderer.page(page), status)
 
 
 @router.get("/concepts/new")
@@ -78,7 +80,8 @@ def _add(services: Services, run_id: str, says: str, status: int = 200, **typed:
 
 def _said(services: Services, run_id: str, span: str) -> str:
     start, _, end = span.partition("-")
-    inside = (int(start), int(end)) if start.isdigit() and end.isdigit() else None
+    numbers = all(part.isdecimal() and len(part) < 10 for part in (start, end))
+    inside = (int(start), int(end)) if numbers else None
     _, choice = chosen(services, run_id, PageState(span=inside))
     with services.database.read() as session:
         run = queries.run(session, run_id)

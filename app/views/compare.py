@@ -30,7 +30,8 @@ OVERLAP = {
 }
 
 
-def page(around: Shell, asked: Pair, pair: Comparison) -> ComparePage:
+def page(around: Shell, asked: Pair, pair: Comparison, error: str = "") -> ComparePage:
+    """`error`: why this is not what was asked for."""
     one_scale = pair.maps_share
     mapped = any(found.heat is not None for found in pair.maps)
     own = [formats.plain(largest) if largest else "" for largest in pair.largest]
@@ -64,6 +65,7 @@ def page(around: Shell, asked: Pair, pair: Comparison) -> ComparePage:
         figures=_figures(pair),
         concepts=_concepts(asked, pair),
         no_neurons=_no_neurons(pair),
+        error=error,
     )
 
 

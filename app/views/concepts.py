@@ -1,5 +1,6 @@
 """The pages of concepts: their list, and one of them."""
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from app.views.heat import cells, picture_src
 from app.worker import Worker
 from engine.contract import MAX_SET, Floats, concepts
 
-NEAREST, SHOWN_PROBES = 8, 24
+NEAREST, SHOWN_PROBES, OTHERS = 8, 24, 4
 SHOWN_ABOVE = ("cardinality", "support")
 """Figures of a library that the page computes itself."""
 WEAK = "Its validation failed: on held-out probes its neurons do not carry it better than others do."
@@ -131,10 +132,10 @@ def cut_view(
     others: Mapping[tuple[int, int], Sequence[tuple[str, float]]],
     weak: Collection[str],
     intervals: concepts.evidence.Intervals | None,
-    n_probes: int,
+    sampled: tuple[int, int],
 ) -> CutView:
     """`others`: to what the listed members belong (see queries.memberships), some of it `weak`; `intervals` of the
-    members in their order."""
+    members in their order; `sampled` = (probes, draws) of the bootstrap."""
     listed = sets.cut_members(memberships, alpha)
     count = int(np.count_nonzero(sets.fuzzy.alpha_cut(memberships, alpha)))
     words = sets.cut_words(memberships, alpha)
@@ -142,7 +143,10 @@ def cut_view(
         words += f"; the {len(listed)} strongest are listed"
     about = ""
     if intervals is not None:
-        about = f"Intervals: 95 %, by bootstrap over {n_probes} probes."
+        n_probes, draws = sampled
+        about = f"Intervals: 95 %, by bootstrap over {n_probes} probes, {draws} draws."
+        if draws < concepts.evidence.DRAWS:
+            about += f" (Fewer than {concepts.evidence.DRAWS} draws: the model has many neurons.)"
         if n_probes == 1:
             about = "Built from one probe: nothing is known of how memberships would vary."
     return CutView(
@@ -155,7 +159,7 @@ def cut_view(
             for rank, member in enumerate(listed, start=1)
         ),
         about=about,
-        empty="" if listed else "No neuron belongs to it by so much." if count == 0 and alpha else "It has no member.",
+        empty="" if listed else "No neuron belongs to it by so much." if memberships.any() else "It has no member.",
     )
 
 
@@ -177,9 +181,8 @@ def _member(
         text=formats.membership(mu),
         others=tuple(
             MembershipView(other, value, formats.membership(value), href(other), other in weak)
-            for other, value in others
-            if other != row.name
-        )[:4],
+            for other, value in itertools.islice((pair for pair in others if pair[0] != row.name), OTHERS)
+        ),
         interval=f"{formats.membership(low)} – {formats.membership(high)}" if intervals else "",
         low=low,
         high=high,

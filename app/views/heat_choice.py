@@ -166,10 +166,11 @@ def _input(loaded: Loaded) -> Found:
 
 
 def choices(loaded: Loaded) -> tuple[Choice, ...]:
-    """What carried it, the concepts at hand, whatever else is shown, all neurons, input, off."""
+    """What carried it, the concepts at hand (weak ones last), whatever else is shown, all neurons, input, off."""
     state, shown = loaded.state, loaded.state.heat
     offered = [(EVIDENCE, "")]
-    leading = [name for name, *_ in loaded.summary.get("concepts", ()) if name in loaded.concepts]
+    nearest = [name for name, *_ in loaded.summary.get("concepts", ()) if name in loaded.concepts]
+    leading = sorted(nearest[: 2 * CONCEPTS_AT_HAND], key=lambda name: loaded.concepts[name].weak)
     offered += [(name, f"concept:{name}") for name in leading[:CONCEPTS_AT_HAND]]
     offered += [("all neurons", "all"), ("input", "input"), ("off", "off")]
     kind, _, name = shown.partition(":")

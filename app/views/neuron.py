@@ -27,6 +27,7 @@ from app.neuronqueries import Gathered, Place
 from app.tables import JobRow, now
 from app.views import heat
 from app.views.neurons import image_share
+from app.views.strip import visible
 from engine.contract import neurons
 
 SHOWN = 12
@@ -109,11 +110,6 @@ def _lens(place: Place, found: Gathered, *, mine: bool) -> LensView:
         for neuron, cosine in result["alike"]
     )  # fmt: skip
     return LensView("", "", sides[0], sides[1], alike, tuple(result["notes"]))
-
-
-def visible(text: str) -> str:
-    """A token with its spaces and line breaks to be seen."""
-    return text.replace(" ", "␣").replace("\n", "⏎") or "∅"
 
 
 def _seen(place: Place, found: Gathered, *, mine: bool) -> SeenView:

@@ -75,10 +75,13 @@ def _of(loaded: Loaded, row: Row) -> list[tuple[str, float]]:
 
 
 def _foremost(loaded: Loaded, row: Row) -> list[tuple[str, float]]:
-    """The concepts that the neuron belongs to most; among equals those that this answer is most like."""
+    """The concepts that it belongs to most, weak ones last; among equals those that this answer is most like."""
     summary = loaded.attribution.summary if loaded.attribution is not None else None
     place = {name: k for k, (name, *_) in enumerate(summary["concepts"])} if summary else {}
-    return sorted(_of(loaded, row), key=lambda of: (-of[1], place.get(of[0], len(place)), of[0]))[:CHIPS]
+    facts = loaded.concepts
+    return sorted(_of(loaded, row), key=lambda of: (facts[of[0]].weak, -of[1], place.get(of[0], len(place)), of[0]))[
+        :CHIPS
+    ]
 
 
 def _row(loaded: Loaded, row: Row, largest: float) -> NeuronRow:
@@ -105,6 +108,7 @@ def _row(loaded: Loaded, row: Row, largest: float) -> NeuronRow:
         selected=selected,
         steer=state.url(run_id, add=(*(name for name in state.add if name != neuron), neuron)),
         page=f"/neurons/{loaded.run.model_revision}/{neuron}" if loaded.run.model_revision else "",
+        label=loaded.labels.get(neuron, ""),
     )
 
 

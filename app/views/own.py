@@ -2,10 +2,10 @@
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from app import formats
+from app import formats, own
 from app.contexts import (
     AddRunPage,
     BuildView,
@@ -40,8 +40,10 @@ def new_page(
     draft: Draft,
     worlds: Mapping[str, str],
     mine: Sequence[OwnConcept],
+    known: Collection[str],
     error: str = "",
 ) -> NewConceptPage:
+    """`known`: names of the concepts that are in the library."""
     grouped: defaultdict[str, list[Choice]] = defaultdict(list)
     for name, kind in sorted(worlds.items()):
         grouped[kind].append(Choice(name, "", name == draft.world, name))
@@ -50,8 +52,14 @@ def new_page(
         source=draft.source if draft.source != "world" or worlds else "file",
         worlds=tuple((kind, tuple(choices)) for kind, choices in sorted(grouped.items())),
         n=draft.n, most_drawn=MAX_DRAWN, limits=limits(services), pictures=str(services.limits),
-        mine=tuple(Choice(row.name, url(row), False) for row in mine if not row.expression),
+        mine=tuple(Choice(row.name, url(row), False, _standing(row, known)) for row in mine),
     )  # fmt: skip
+
+
+def _standing(row: OwnConcept, known: Collection[str]) -> str:
+    if row.name in known:
+        return "derived" if row.expression else ""
+    return "cannot be made" if own.lacking(row, known) else "not built yet"
 
 
 def limits(services: Services) -> str:
@@ -66,7 +74,7 @@ def page(
     return OwnPage(
         shell=shell, url=url(row), name=row.name,
         kind="own concept" if row.kind == KIND else f"{row.kind}, own concept",
-        forms=", ".join(row.forms) or row.name,
+        forms=", ".join(row.forms) or row.name, typed="\n".join(row.forms),
         expression=row.expression, build=build,
         probes=probes_view(row, probes, built, every=every),
         maps=tuple(Choice(MAPS.get(name, name), "", name == row.map, name) for name in concepts.fuzzy.MAPS),
@@ -117,10 +125,14 @@ def _row(row: OwnConcept, probe: ProbeRow, done: set[int]) -> OwnProbeRow:
 
 def build_view(
     row: OwnConcept, probes: Sequence[ProbeRow], built: Iterable[int], job: JobRow | None, *, adopting: bool,
-    known: bool, place: int, pace: float | None, every: bool = False, at: dt.datetime | None = None,
+    known: bool, place: int, pace: float | None, lacking: Sequence[str] = (), every: bool = False,
+    at: dt.datetime | None = None,
 ) -> BuildView:  # fmt: skip
     """`job`: the newest that built it; `adopting`: a change is on its way into the library; `place` in the queue;
-    `known`: it is in the library; `pace`: seconds a probe of earlier builds; `every` probe is shown."""
+    `known`: it is in the library; `pace`: seconds a probe of earlier builds; `lacking`: what a derived one names and is
+    not there; `every` probe is shown."""
+    if row.expression:
+        return _derived(row, lacking, adopting=adopting, known=known)
     done, real = set(built), [probe for probe in probes if probe.question]
     waiting = sum(outcome(probe, done) == "waiting" for probe in real)
     state = job.state if job is not None else ""
@@ -140,6 +152,19 @@ def build_view(
     )  # fmt: skip
 
 
+def _derived(row: OwnConcept, lacking: Sequence[str], *, adopting: bool, known: bool) -> BuildView:
+    lost = bool(lacking) and not known
+    names = " and ".join(f"“{name}”" for name in lacking)
+    error = f"There is no concept {names} any more. Make it again, or delete this one." if lost else ""
+    headline = "It is in the library" if known else "It cannot be made" if lost else "It waits for the model"
+    return BuildView(
+        state="running" if adopting else "", live=adopting, share=float(known),
+        headline="Its memberships are being made" if adopting else headline, message="", error=error, button="",
+        action=f"{url(row)}/build", cancel="", events=f"{url(row)}/events" if adopting else "",
+        public=href(row.name) if known else "",
+    )  # fmt: skip
+
+
 def _headline(count: int, waiting: int, drawn: int, *, building: bool, adopting: bool) -> str:
     if building:
         return "Drawing its probes" if drawn else f"{count - waiting} of {count} probes built"
@@ -150,7 +175,7 @@ def _headline(count: int, waiting: int, drawn: int, *, building: bool, adopting:
     if not count:
         return "It has no probes yet"
     if waiting:
-        return f"{waiting} of {count} probes are not built yet"
+        return "Its probe is not built yet" if count == 1 else f"{waiting} of {count} probes are not built yet"
     return "Built: its memberships are in the library"
 
 
@@ -179,14 +204,21 @@ def _running(job: JobRow, estimate: str, at: dt.datetime) -> str:
     return f"{job.done} of {job.total} done · {formats.about(left)} left"
 
 
-def delete_page(shell: Shell, row: OwnConcept, probes: int, naming: Sequence[str]) -> DeletePage:
-    return DeletePage(shell, url(row), row.name, probes, tuple(naming))
+def delete_page(
+    shell: Shell, row: OwnConcept, probes: int, naming: Sequence[str], contrasting: Sequence[str]
+) -> DeletePage:
+    """`naming` and `contrasting`: the concepts that this one's end is felt in (see app.own)."""
+    return DeletePage(shell, url(row), row.name, probes, _listed(naming), _listed(contrasting), bool(row.expression))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"“{name}”" for name in names)
 
 
 def add_page(
-    shell: Shell, run: Run, says: str, own: Sequence[OwnConcept], *, chosen: str = "", name: str = "", error: str = ""
+    shell: Shell, run: Run, says: str, mine: Sequence[OwnConcept], *, chosen: str = "", name: str = "", error: str = ""
 ) -> AddRunPage:
-    options = [Choice(row.name, "", row.id == chosen, row.id) for row in own if not row.expression]
+    options = [Choice(row.name, "", row.id == chosen, row.id) for row in mine if not row.expression]
     return AddRunPage(
         shell=shell, error=error, run=f"/runs/{run.id}", action=f"/concepts/own/add/{run.id}",
         picture=picture_src(run.picture_hash), question=run.question, answer=(run.answer or {}).get("text", ""),

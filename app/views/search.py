@@ -10,7 +10,8 @@ from app.neuronqueries import Promoted, parse
 from app.state import address
 from app.tables import JobRow, NeuronNote, Picture, Run
 from app.views import heat
-from app.views.neuron import progress_of, visible
+from app.views.neuron import progress_of
+from app.views.strip import visible
 
 ENOUGH = 40
 """Concepts that a search lists at most."""

@@ -63,6 +63,8 @@ def cut_words(memberships: Floats, alpha: float) -> str:
     """How large an α-cut is."""
     cut = fuzzy.alpha_cut(memberships, alpha)
     count = int(np.count_nonzero(cut))
+    if not count and not memberships.any():
+        return "No neuron belongs to it at all."
     if not count:
         return "No neuron belongs to it by so much: lower α."
     held = float(memberships[cut].sum(dtype=np.float64)) / (fuzzy.cardinality(memberships) or 1.0)

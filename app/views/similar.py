@@ -53,10 +53,11 @@ def _fullest(figure: dict[str, Any]) -> str:
 
 def _pairs(beside: Alike, places: Sequence[int]) -> list[PairRow]:
     """The most similar pairs of these concepts, ties by their order."""
-    upper = np.triu(beside.similarity[np.ix_(places, places)], 1)
-    order = [n for n in np.argsort(-upper, axis=None, kind="stable")[:PAIRS] if upper.flat[n] > 0]
+    upper = np.triu(beside.similarity[np.ix_(places, places)], 1).ravel()
+    among = np.partition(upper, -PAIRS)[-PAIRS] if upper.size > PAIRS else 0.0
+    able = np.flatnonzero((upper >= among) & (upper > 0))  # few are left to sort: a large library has many pairs
     made = []
-    for n in order:
+    for n in able[np.argsort(-upper[able], kind="stable")[:PAIRS]]:
         i, j = (places[k] for k in divmod(int(n), len(places)))
         one, other = beside.names[i], beside.names[j]
         made.append(

@@ -144,13 +144,16 @@ def _text(place: Place) -> str:
     return " | ".join(shown(*token) for token in place.tokens) or str(place.start)
 
 
+def visible(text: str) -> str:
+    """A token's text with its white space to be seen; a mark for a part of a character, which has none of its own."""
+    return text.translate(WHITE) or PART
+
+
 def shown(text: str | None, token_id: int) -> str:
-    """A token's text with white space to be seen; what has no shape of its own by its code points."""
+    """As `visible`; what has no shape of its own by its code points."""
     if text is None:
         return f"id {token_id}"
-    seen = text.translate(WHITE)
-    if not seen:
-        return PART
+    seen = visible(text)
     if all(
         unicodedata.category(letter) in INVISIBLE or "VARIATION SELECTOR" in unicodedata.name(letter, "")
         for letter in seen

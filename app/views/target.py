@@ -8,6 +8,7 @@ from app import formats
 from app.contexts import Choice, PieceView, SideView, SuggestionView, TargetView, WayView
 from app.state import PageState
 from app.views.load import Loaded
+from app.views.strip import visible
 from engine.contract import UNITS, Target, unit
 
 CERTAIN = 0.99
@@ -55,11 +56,6 @@ def view(loaded: Loaded) -> TargetView:
         warning=_warning(loaded),
         sides=_sides(loaded, target) if count else (),
     )
-
-
-def visible(text: str) -> str:
-    """A token's own text with its white space to be seen. A part of a character has none of its own."""
-    return text.replace(" ", "·").replace("\n", "↵").replace("\t", "⇥") or "…"
 
 
 def in_unit(what: str) -> str:

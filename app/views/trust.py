@@ -15,13 +15,15 @@ from app import figures, formats
 from app.contexts import BandView, FigureView, MeasurementView, TrustView
 from app.state import address
 from app.tables import JobRow, now
-from app.views import target
+from app.views import progress, target
 from app.views.load import Loaded
 from engine.contract import unit
 
 KINDS = ("faithfulness", "noise")
 TITLES = {"faithfulness": "Faithfulness", "noise": "Noise band"}
 AGREES, ROUGHLY = 0.8, 0.5
+COMPLETE, ADDS_UP = "integrated", 0.05
+"""The method that promises completeness, and the relative error up to which it is kept."""
 SPOKEN = 50
 """The caption tells of the largest set up to this size."""
 THRESHOLDS = (
@@ -63,6 +65,7 @@ def view(loaded: Loaded, panel: str, at: dt.datetime | None = None) -> TrustView
     stream = (*loaded.state.pairs(), ("only", "trust"), ("panel", panel))
     return TrustView(
         waiting=loaded.waiting,
+        long=loaded.state.method == COMPLETE,
         empty=_nothing(loaded),
         sub=f"{loaded.state.method} for “{loaded.target_text}”" if ready else "",
         action=f"/runs/{loaded.run.id}/measurements",
@@ -109,7 +112,7 @@ def _worded(loaded: Loaded, result: Mapping[str, Any]) -> Mapping[str, Any]:
 def _measurement(loaded: Loaded, kind: str, job: JobRow | None, at: dt.datetime) -> MeasurementView:
     state = job.state if job is not None else ""
     live = job is not None and job.live
-    stoppable = live and job is not None and not job.stop_requested and (kind == "faithfulness" or state == "queued")
+    stoppable = live and job is not None and not job.stop_requested
     again = state in ("failed", "cancelled")
     name = TITLES[kind].lower()
     return MeasurementView(
@@ -118,7 +121,7 @@ def _measurement(loaded: Loaded, kind: str, job: JobRow | None, at: dt.datetime)
         state=state,
         live=live,
         teach=f"{TEACH[kind]} {_cost(kind, loaded.paces.get(kind))}",
-        message=_message(loaded, kind, job, at) if job is not None else "",
+        message=progress.message(job, loaded.places.get(kind, 1), at, "ablated runs") if job is not None else "",
         error=job.error if job is not None and state == "failed" else "",
         button="" if live or state == "done" else "Measure again" if again else f"Measure {name}",
         cancel=f"/measurements/{job.id}/cancel" if stoppable and job is not None else "",
@@ -143,21 +146,6 @@ def _cost(kind: str, pace: tuple[int, float] | None) -> str:
     return f"That takes {runs} runs of the model: {took}, as it did last time." if runs else f"That takes {took}."
 
 
-def _message(loaded: Loaded, kind: str, job: JobRow, at: dt.datetime) -> str:
-    if job.state == "cancelled":
-        return "Cancelled; nothing was kept."
-    if job.state == "queued":
-        return f"number {loaded.places.get(kind, 1)} in the queue"
-    if job.state != "running":
-        return ""
-    if job.stop_requested:
-        return "stopping after this batch"
-    if not job.done or job.started is None:
-        return "measuring"
-    left = (at - job.started).total_seconds() * (job.total - job.done) / job.done
-    return f"{job.done} of {job.total} ablated runs · {formats.about(left)} left"
-
-
 def judged(result: Mapping[str, Any]) -> dict[str, Any]:
     """What is said of a measured faithfulness."""
     sizes, ranked, random = result["sizes"], np.array(result["ranked"]), np.array(result["random"])
@@ -172,13 +160,26 @@ def judged(result: Mapping[str, Any]) -> dict[str, Any]:
         "because": (
             f"The order {order} exact ablation (Spearman {correlation:.2f} over {sampled} neurons). Without the "
             f"neurons ranked first the target falls further than without any of {len(random)} random sets, at {deeper} "
-            f"of {len(sizes)} sizes."
+            f"of {len(sizes)} sizes.{_adds_up(result)}"
         ),
         "rows": tuple(
             (str(size), *map(formats.plain, (first, float(drawn.mean()), float(drawn.min()))))
             for size, first, drawn in zip(sizes, result["ranked"], random.T, strict=True)
         ),
     }
+
+
+def _adds_up(result: Mapping[str, Any]) -> str:
+    """Of a method whose scores should sum to what is lost without any neuron: whether they do."""
+    error = result["completeness_error"]
+    if result["method"] != COMPLETE or error is None:
+        return ""
+    holds = error <= ADDS_UP
+    but = "" if holds else ", so take its scores for an order and not for amounts"
+    return (
+        f" Its scores should sum to what is lost without any neuron, and {'do' if holds else 'do not'}: the error is "
+        f"{formats.percent(error)}{but}."
+    )
 
 
 def _facts(result: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:

@@ -4,14 +4,15 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app import collaborating, exports, figures, formats, validations
+from app import collaborating, exports, figures, formats, validating, validations
 from app.contexts import Choice
 from app.contexts.pages import Shell
 from app.contexts.trust import FigureView, MeasurementView
 from app.contexts.validation import ControlRow, CriterionRow, GroupRow, ReportPage, ReportRow, ValidationView
 from app.state import address
-from app.tables import JobRow, now
+from app.tables import now
 from app.validations import Known, Line
+from app.views import progress
 from engine.contract import MAX_SET, concepts
 
 TITLES = {"validate": "Validation", "collaborate": "Collaboration"}
@@ -99,6 +100,12 @@ def _validation(found: Known, at: dt.datetime) -> MeasurementView:
     if found.derived:
         words = "It is derived from other concepts and has no probes of its own; validate the concepts that it names."
         return MeasurementView("validate", TITLES["validate"], "", False, words)
+    if found.built is not None and found.built < validating.FEWEST:
+        words = (
+            f"The model took {found.built} of its probes; validation holds half of them out and needs at least "
+            f"{validating.FEWEST}. Add probes, and build it."
+        )
+        return MeasurementView("validate", TITLES["validate"], "", False, words)
     return _measurement(found, "validate", teach, "Validate now", at)
 
 
@@ -131,7 +138,7 @@ def _measurement(
         state=state,
         live=live,
         teach=teach + (_cost(found, kind) if costed else ""),
-        message=_message(found, kind, job, at) if job is not None else "",
+        message=progress.message(job, found.places.get(kind, 1), at) if job is not None else "",
         error=job.error if job is not None and state == "failed" else "",
         button="" if live or done else f"{button.split(maxsplit=1)[0]} again" if again else button,
         cancel=f"/validation/{job.id}/cancel" if job is not None and live and not job.stop_requested else "",
@@ -145,21 +152,6 @@ def _cost(found: Known, kind: str) -> str:
     if kind not in found.paces:
         return f"That takes {formats.thousands(steps)} {unit}."
     return f"That takes {formats.thousands(steps)} {unit}: {formats.about(steps * found.paces[kind])}."
-
-
-def _message(found: Known, kind: str, job: JobRow, at: dt.datetime) -> str:
-    if job.state == "cancelled":
-        return "Cancelled; nothing was kept."
-    if job.state == "queued":
-        return f"number {found.places.get(kind, 1)} in the queue"
-    if job.state != "running":
-        return ""
-    if job.stop_requested:
-        return "stopping after this batch"
-    if not job.done or job.started is None:
-        return "measuring"
-    left = (at - job.started).total_seconds() * (job.total - job.done) / job.done
-    return f"{job.done} of {job.total} · {formats.about(left)} left"
 
 
 def _control(field: str, value: Mapping[str, Any]) -> ControlRow:

@@ -119,7 +119,7 @@ def fuzziness(memberships: Memberships) -> float:
     mu = memberships.astype(np.float64).ravel()
     mu = mu[(mu > 0) & (mu < 1)]
     entropy = -(mu * np.log(mu) + (1 - mu) * np.log1p(-mu)).sum()
-    return float(entropy / (memberships.size * np.log(2))) if memberships.size else 0.0
+    return float(entropy / (memberships.size * np.log(2))) if mu.size else 0.0
 
 
 # Algebra

@@ -13,6 +13,7 @@ import dataclasses
 import io
 import json
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -88,7 +89,7 @@ class Pictures:
         if self.folder is None:
             try:
                 self.archive = zipfile.ZipFile(source)
-            except (OSError, zipfile.BadZipFile) as error:
+            except (OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
                 raise RequestError(f"{source.name} is no folder and no zip of pictures: {error}.") from error
             if len(self.archive.infolist()) > MAX_MEMBERS:
                 raise RequestError(
@@ -105,13 +106,17 @@ class Pictures:
             path = (self.folder / inner).resolve()
             if not path.is_relative_to(self.folder):
                 raise RequestError(f"The picture {name!r} is a link that leads out of the folder. Copy the file there.")
-            if not path.is_file():
-                raise RequestError(f"There is no picture {name!r} in the folder.")
+            try:
+                there = path.is_file()
+            except OSError:  # a name that no folder can hold
+                there = False
+            if not there:
+                raise RequestError(f"There is no picture {name[:80]!r} in the folder.")
             size, packed = path.stat().st_size, None
         else:
             info = self.members.get(inner)
             if info is None:
-                raise RequestError(f"There is no picture {name!r} in the zip.")
+                raise RequestError(f"There is no picture {name[:80]!r} in the zip.")
             if info.flag_bits & 1:
                 raise RequestError(f"The picture {name!r} is encrypted. Make the zip without a password.")
             size, packed = info.file_size, info.compress_size
@@ -134,7 +139,7 @@ class Pictures:
         try:
             with self.archive.open(self.members[inner]) as member:
                 data = member.read(MAX_PICTURE + 1)
-        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
             raise RequestError(f"The picture {name!r} cannot be read from the zip: {error}.") from error
         if len(data) > MAX_PICTURE:
             raise RequestError(f"The picture {name!r} has more than {MAX_PICTURE >> 20} MiB.")
@@ -153,6 +158,8 @@ def _text(entry: Mapping[str, Any], key: str, needed: bool) -> str:
     if value is not None and not isinstance(value, str | int | float):
         raise RequestError(f"{key!r} should be a text.")
     text = "" if value is None else str(value).strip()
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise RequestError(f"{key!r} holds a zero byte or half of a character, which cannot be stored.")
     if needed and not text:
         raise RequestError(f"{key!r} is missing.")
     if len(text) > MAX_TEXT:
@@ -222,7 +229,10 @@ def read_csv(data: bytes, forms: Sequence[str] = (), pictures: Pictures | None =
     head = text.split("\n", 1)[0]
     delimiter = max(",;\t", key=head.count)
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    columns = [(name or "").strip().lower() for name in reader.fieldnames or []]
+    try:
+        columns = [(name or "").strip().lower() for name in reader.fieldnames or []]
+    except csv.Error as error:
+        raise RequestError(f"The first line is no line of a table: {error}.") from error
     if not {"question", "answer"} <= set(columns):
         raise RequestError(
             f"The first line should name the columns question and answer (of {', '.join(COLUMNS)}); "
@@ -237,7 +247,7 @@ def read_csv(data: bytes, forms: Sequence[str] = (), pictures: Pictures | None =
             except StopIteration:
                 return
             except csv.Error as error:
-                yield reader.line_num, RequestError(f"This is no line of a table: {error}.")
+                yield reader.reader.line_num, RequestError(f"This is no line of a table: {error}.")
                 continue
             wrong = None in row or None in row.values()
             count = RequestError(f"The line has not as many fields as the header, which has {len(columns)}.")
@@ -295,7 +305,11 @@ def read_vqa(
     file's name of an image's number. Lines are entries of the questions file, from 1."""
     _, asked = _whole(questions, "questions", "questions")
     _, answered = _whole(annotations, "annotations", "annotations")
-    answers = {entry["question_id"]: entry for entry in answered if isinstance(entry, dict) and "question_id" in entry}
+    answers = {
+        entry["question_id"]: entry
+        for entry in answered
+        if isinstance(entry, dict) and isinstance(entry.get("question_id"), int)
+    }
 
     def rows() -> Iterator[tuple[int, Mapping[str, Any] | RequestError]]:
         for number, entry in enumerate(asked, 1):

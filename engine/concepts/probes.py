@@ -10,7 +10,7 @@ import numpy.typing as npt
 from engine.concepts.evidence import Shares
 from engine.errors import RequestError
 
-MAX_FORMS, MAX_NAME = 50, 80
+MAX_FORMS, MAX_FORM, MAX_NAME = 50, 200, 80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +83,9 @@ def check_plan(plan: ConceptPlan) -> None:
         raise RequestError(f"A concept has at most {MAX_FORMS} surface forms; {len(plan.surface_forms)} were given.")
     if any(not form.strip() for form in plan.surface_forms):
         raise RequestError("A surface form is empty. Write it out, or leave it out.")
+    longest = max(map(len, plan.surface_forms), default=0)
+    if longest > MAX_FORM:
+        raise RequestError(f"A surface form has {longest} characters; at most {MAX_FORM} are taken. Shorten it.")
 
 
 def find_form(text: str, form: str) -> tuple[int, int] | None:

@@ -20,5 +20,5 @@ document.addEventListener("htmx:sseError", () => {
 });
 document.addEventListener("htmx:sseOpen", () => region.replaceChildren());
 document.addEventListener("htmx:afterRequest", (event) => {
-  if (event.detail.successful) region.replaceChildren();
+  if (event.detail.successful && event.target.id !== "model-now") region.replaceChildren();
 });

@@ -45,8 +45,9 @@ function themed(figure, colour, font) {
       : [[0, colour.against], [0.5, colour.well], [1, colour.for]];
     // Hairlines between cells help few positions and would hide many. (Without any gap plotly would draw the map as one
     // picture with a style of its own, which the content security policy refuses.)
-    const xgap = trace.z[0]?.length > 60 ? 0 : 1;
-    const ygap = trace.z.length > 60 ? 0.01 : 1;
+    const [rows, columns] = trace.z.shape?.split(",").map(Number) ?? [trace.z.length, trace.z[0]?.length];
+    const xgap = columns > 60 ? 0 : 1;
+    const ygap = rows > 60 ? 0.01 : 1;
     return { ...trace, colorscale, xgap, ygap, showscale: false, hoverongaps: false };
   });
   const axis = (given) => ({ ...given, gridcolor: colour.line, linecolor: colour.line, zerolinecolor: colour.line, fixedrange: true });
@@ -75,15 +76,17 @@ async function draw(place) {
   const { data, layout } = themed(JSON.parse(text), colours(), getComputedStyle(document.body).fontFamily);
   place.classList.add("drawn");
   await Plotly.react(place, data, layout, { displayModeBar: false, responsive: true });
-  if (place.dataset.cells !== undefined && !linked.has(place)) {
-    linked.add(place);
-    place.on("plotly_click", (event) => openCell(place, event.points[0]));
-  }
+  place.dispatchEvent(new CustomEvent("sfumato:drawn", { bubbles: true }));
+  if (linked.has(place)) return;
+  linked.add(place);
+  place.on("plotly_click", ({ points: [{ x, pointIndex }] }) => {
+    if (place.dataset.cells !== undefined) openCell(place, pointIndex);
+    else place.dispatchEvent(new CustomEvent("sfumato:point", { bubbles: true, detail: { x } }));
+  });
 }
 
 /** A cell of a map of concepts leads to both of them in algebra; on the diagonal, to the one. */
-function openCell(place, point) {
-  const [row, column] = point.pointIndex;
+function openCell(place, [row, column]) {
   const names = place.layout.meta.spelled;
   const expression = row === column ? names[row] : `${names[row]} AND ${names[column]}`;
   location.assign(`/algebra?expression=${encodeURIComponent(expression)}`);

@@ -16,8 +16,8 @@ from tests.app.conftest import Browser, serving, until
 
 
 class Held(FakeEngine):
-    """Its slow work (faithfulness, and the method `ablation`) does a first batch again and again until `go_on` is set.
-    `batches` counts them."""
+    """Its slow work (faithfulness, noise, and the method `ablation`) does a first batch again and again until `go_on`
+    is set. `batches` counts them."""
 
     def __init__(self, go_on: threading.Event) -> None:
         super().__init__()
@@ -35,6 +35,10 @@ class Held(FakeEngine):
         *_, on_progress, cancelled = args
         self._hold(cancelled, on_progress)
         return super().faithfulness(*args)
+
+    def noise(self, *args: Any) -> Any:
+        self._hold(args[-1], lambda *_: None)
+        return super().noise(*args)
 
     def attribute(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 8:  # with a way to tell how far it is

@@ -133,7 +133,7 @@ def test_it_may_name_another_derived_concept_and_outlives_a_restart(browser: Bro
         ("penguin", "already"),
         ("Penguin", "already"),
         ("x" * 81, "at most 80"),
-        ("new", "another page"),
+        ("new", "no address"),
     ],
 )
 def test_a_name_that_cannot_be_given_is_refused_beside_its_field(shared: Browser, name: str, said: str) -> None:

@@ -353,6 +353,8 @@ def test_a_choice_that_does_not_exist(shared: Browser, pair: tuple[str, str], qu
     response = shared.http.get("/compare", params={"a": pair[0], "b": pair[1], **query})
     assert response.status_code == 422
     assert told in response.text
+    assert all(f'href="/runs/{run}"' in response.text for run in pair), "what was compared stays"
+    assert f'name="a" value="{pair[0]}"' in shared.http.get("/compare", params={"a": pair[0], **query}).text
 
 
 def test_json_needs_two_sides(shared: Browser, pair: tuple[str, str]) -> None:

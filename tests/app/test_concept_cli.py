@@ -1,6 +1,7 @@
 """`sfumato concepts …` against the database that the pages read."""
 
 import base64
+import io
 import json
 import zipfile
 from collections.abc import Callable
@@ -9,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from app.cli import main
+from app.conceptcli import NOBODY_READS
 from app.database import Database
 from app.tables import JobRow, OwnConcept, ProbeRow
 from app.uploads import to_png
@@ -111,6 +114,35 @@ def test_building_again_adds_what_is_new(call: Call, table: Path, capsys: pytest
     assert "ice: 1 of 1" in captured.err
 
 
+def test_building_again_keeps_or_changes_the_settings(call: Call, table: Path, tmp_path: Path) -> None:
+    assert call("build", str(table), "--map", "logistic", "--quantile", "0.9", "--form", "penguin") == 0
+    assert call("build", str(table), "--quantile", "0.8", "--form", "bird") == 0
+    database = Database(f"sqlite:///{tmp_path / 'data' / 'sfumato.db'}")
+    with database.read() as session:
+        row = session.scalars(select(OwnConcept)).one()
+        assert (row.map, row.quantile, row.forms) == ("logistic", 0.8, ["penguin", "bird"])
+    database.close()
+
+
+def test_a_reader_who_leaves_is_no_error(
+    call: Call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    assert call("list") == NOBODY_READS
+    assert capsys.readouterr().err == ""
+
+
+def test_a_server_that_runs_learns_of_what_is_built_beside_it(call: Call, table: Path, tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as browser:
+        assert call("build", str(table)) == 0
+        url = browser.ask("What is this?")
+        assert "ice" in [scored["name"] for scored in browser.data(url)["concepts"]]
+
+
 def test_what_cannot_be_built(call: Call, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.csv"
     bad.write_text("picture\nx", "utf-8")
@@ -125,6 +157,10 @@ def test_what_cannot_be_built(call: Call, table: Path, tmp_path: Path, capsys: p
         captured = capsys.readouterr()
         assert words in captured.err
         assert captured.out == ""
+    assert call("list", "--kind", "own", "--json") == 0
+    assert out(capsys) == [], "nothing is left of what was refused"
+    assert call("export", str(tmp_path / "none.zip")) == 2
+    assert "You have no concepts of your own" in capsys.readouterr().err
 
 
 def test_validate_tells_and_its_exit_status_is_the_verdict(

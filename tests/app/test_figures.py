@@ -1,5 +1,6 @@
 """Figures are what plotly understands, and JSON without NaN."""
 
+import base64
 import json
 
 import numpy as np
@@ -30,6 +31,15 @@ def test_nothing_at_all() -> None:
 def test_cardinality_by_layer() -> None:
     made = figures.cardinality_by_layer([1.5, 0.0, 2.25])
     assert made["data"][0]["y"] == [1.5, 0.0, 2.25]
+    json.dumps(made, allow_nan=False)
+    graph_objects.Figure(made)
+
+
+def test_likeness_is_packed_in_whole_hundredths() -> None:
+    made = figures.likeness(np.array([[1, 0.126], [0.5, 1]], np.float32), ["a", "b"], ["a", "b"], "inclusion")
+    trace = made["data"][0]
+    assert trace["z"] == {"dtype": "u1", "bdata": base64.b64encode(bytes([100, 13, 50, 100])).decode(), "shape": "2, 2"}
+    assert trace["zmax"] == 50, "each with itself does not count"
     json.dumps(made, allow_nan=False)
     graph_objects.Figure(made)
 
@@ -70,6 +80,8 @@ def test_the_names_of_sizes_do_not_run_into_each_other() -> None:
 @pytest.mark.parametrize("equal", [False, True])
 def test_scores_and_effects(*, equal: bool) -> None:
     made = figures.scores_and_effects(("text.0.1", "text.0.2"), (1.0, -2.0), (0.5, 3.0), equal=equal)
+    formats = {made["layout"][axis]["exponentformat"] for axis in ("xaxis", "yaxis")}
+    assert formats == {"e"}, "powers would be raised by an inline style, which the content security policy refuses"
     line, points = made["data"]
     assert line["x"] == line["y"] == ([-2.0, 3.0] if equal else [])
     assert (points["x"], points["y"], points["text"]) == ([1.0, -2.0], [0.5, 3.0], ["text.0.1", "text.0.2"])

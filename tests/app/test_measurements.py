@@ -12,7 +12,7 @@ import pytest
 
 from app.views import trust
 from tests.app.conftest import HTMX, Browser, until
-from tests.app.measuring import ended, holding, measure, running
+from tests.app.measuring import ended, holding, measure, row_of, running
 
 
 def card(browser: Browser, url: str) -> str:
@@ -109,6 +109,18 @@ def test_cancelling_by_its_button(tmp_path: Path) -> None:
         text = card(browser, url)
         assert "Cancelled; nothing was kept." in text
         assert ">Measure again<" in text
+        go_on.set()
+
+
+def test_a_running_noise_band_can_be_cancelled(tmp_path: Path) -> None:
+    with holding(tmp_path) as (browser, go_on):
+        url = browser.ask("Describe it.")
+        job = measure(browser, url, "noise")
+        until(lambda: row_of(browser, job), lambda row: row.state == "running")
+        assert f"/measurements/{job}/cancel" in card(browser, url)
+        assert browser.http.post(f"/measurements/{job}/cancel").status_code == 200
+        ended(browser, job, "cancelled")
+        assert ">Measure again<" in card(browser, url)
         go_on.set()
 
 
@@ -254,6 +266,20 @@ def test_the_verdict_follows_the_stated_thresholds(changes: dict[str, Any], verd
     assert words in told["because"]
     assert f"from {trust.AGREES} on: agrees; from {trust.ROUGHLY}: roughly" in trust.THRESHOLDS
     assert (trust.AGREES, trust.ROUGHLY) == (0.8, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"method": "integrated"}, "do not: the error is 20 %, so take its scores for an order and not for amounts."),
+        ({"method": "integrated", "completeness_error": 0.05}, "and do: the error is 5 %."),
+        ({"method": "integrated", "completeness_error": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_integrated_says_beside_its_verdict_whether_it_adds_up(changes: dict[str, Any], words: str) -> None:
+    said = trust.judged(RESULT | changes)["because"]
+    assert said.endswith(words or "at 3 of 3 sizes.")
 
 
 @pytest.mark.parametrize(

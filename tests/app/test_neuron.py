@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from app import neuronqueries, surveying
 from app.library import SMALLEST
 from app.tables import Base, ConceptRow, JobRow
 from app.views import neuron, search
+from app.views.strip import visible
 from engine.contract import Question
 from engine.fake import FakeEngine
 from tests.app.conftest import Browser, serving, until
 
 PAGE = "/neurons/fake-1/text.1.7"
+HIT = r'href="/neurons/fake-1/(text\.\d+\.\d+)"'
 
 
 @contextmanager
@@ -64,7 +67,7 @@ def test_the_page_looks_up_what_is_quick(browser: Browser) -> None:
     page = settled(browser)
     lens = FakeEngine().lens(1, 7)
     for token in (*lens.promoted, *lens.suppressed):
-        assert neuron.visible(token.text) in page.replace("&lt;", "<").replace("&gt;", ">")
+        assert visible(token.text) in page.replace("&lt;", "<").replace("&gt;", ">")
     for name, _ in lens.alike:
         assert f'href="/neurons/fake-1/{name}"' in page
     assert "Nothing was asked yet." in page
@@ -89,6 +92,7 @@ def test_memberships_are_shown_strongest_first(browser: Browser) -> None:
 def test_names_lead_to_the_loaded_models_page(browser: Browser) -> None:
     response = browser.http.get("/neurons/text.1.7", follow_redirects=False)
     assert response.headers["location"] == PAGE
+    assert browser.http.get("/neurons/fake-1/text.01.007", follow_redirects=False).headers["location"] == PAGE
     for path, words in (
         ("/neurons/fake-1/text.1.64", "indices to 63"), ("/neurons/fake-1/nonsense", "text.LAYER.INDEX"),
         ("/neurons/elsewhere/text.0.0", "No model of revision"),
@@ -145,9 +149,17 @@ def test_a_lost_survey_is_as_none(browser: Browser, pictures: Path) -> None:
     assert "Pictures that it answers to most" not in page
 
 
+class Endless(FakeEngine):
+    """Its survey goes on until it is cancelled."""
+
+    def survey(self, *args: Any) -> Any:
+        until(args[-1], bool)
+        return super().survey(*args)
+
+
 def test_a_survey_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.routes.neurons.PATIENCE", 0.01)
-    with serving(tmp_path, lambda: FakeEngine(0.1)) as browser:
+    with serving(tmp_path, Endless) as browser:
         for k in range(6):
             browser.ask(f"What is number {k}?")
         browser.http.post("/neurons/fake-1/survey", data={"neuron": "text.1.7"})
@@ -162,6 +174,14 @@ def test_a_survey_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert "The last survey was cancelled." in page
         assert "Survey 6 questions" in page
         assert browser.http.post("/neurons/jobs/nothing/cancel", data={}).status_code == 422
+
+
+def test_a_label_stands_in_the_list_of_a_run(browser: Browser) -> None:
+    url = browser.ask("What lives on ice?")
+    first = browser.data(url)["neurons"][0]["id"]
+    browser.http.post(f"/neurons/fake-1/{first}/note", data={"label": "<i>icy</i> things"})
+    called = re.findall(r'<span class="called" title="([^"]+)">([^<]+)</span>', browser.http.get(url).text)
+    assert called == [("&lt;i&gt;icy&lt;/i&gt; things",) * 2]
 
 
 def test_a_label_and_a_note_are_kept_escaped_and_limited(browser: Browser) -> None:
@@ -179,7 +199,7 @@ def test_a_label_and_a_note_are_kept_escaped_and_limited(browser: Browser) -> No
         response = browser.http.post(f"{PAGE}/note", data={field: "x" * (limit + 1)})
         assert response.status_code == 422
         assert f"at most {limit}" in response.text
-    browser.http.post(f"{PAGE}/note", data={"label": " ", "note": ""})
+    browser.http.post(f"{PAGE}/note", data={"label": "\u200b", "note": ""})
     assert "text.1.7" not in browser.http.get("/search?q=round").text
 
 
@@ -206,9 +226,10 @@ def test_search_by_token_needs_the_lens_of_all(browser: Browser) -> None:
     token = next(k for k, text in found.texts.items() if text == " penguin")
     promoting = [f"text.{layer}.{index}" for layer, index, _ in np.argwhere(found.ids == token).tolist()]
     assert promoting
-    hits = re.findall(r'href="/neurons/fake-1/(text\.\d+\.\d+)"', page)
+    hits = re.findall(HIT, page)
     assert len(promoting) <= neuronqueries.FOUND
     assert sorted(hits) == sorted(promoting)
+    assert re.findall(HIT, browser.http.get("/search?q=zzz+Penguin").text) == hits, "words, where no token has them all"
     ranks = [int(rank) for rank in re.findall(r"number (\d) of its tokens", page)]
     assert ranks == sorted(ranks)
     assert "Read all neurons" not in page

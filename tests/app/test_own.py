@@ -209,6 +209,74 @@ def test_a_contrast_takes_away_what_is_shared(browser: Browser) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("..", "has no address"),
+        ("a.JSON", "has no address"),
+        ("report.csv", "has no address"),
+        ("\u200b", "no visible letter"),
+        ("\u202egnp.exe", "turns the text"),
+        ("MY RED", "You have a concept “my red” already"),
+        ("Penguin", "The library has a concept “penguin” already"),
+    ],
+)
+def test_a_name_must_lead_to_a_page_of_its_own(browser: Browser, name: str, said: str) -> None:
+    make(browser, source="none")
+    response = browser.http.post("/concepts/new", data={"name": name, "source": "none"})
+    assert response.status_code == 422
+    assert said in response.text
+
+
+def test_what_cannot_be_stored_or_counted_is_said(world: Browser) -> None:
+    lines = '{"question": "\\ud83d", "answer": "red"}\n{"question": "a\\u0000", "answer": "red"}\n'
+    found = data(world, make(world, files=table(lines, name="x.jsonl"), forms="red"))
+    assert ["cannot be stored" in line["reason"] for line in found["lines"]] == [True, True]
+    for n in ("²", "9" * 5000):
+        response = world.http.post("/concepts/new", data={"name": "n", "source": "world", "world": "red", "n": n})
+        assert response.status_code == 422
+        assert "must be between 1 and" in response.text
+    response = world.http.post(
+        "/concepts/new", data={"name": "n", "source": "world", "world": "red", "forms": "r" * 201}
+    )
+    assert "201 characters; at most 200" in response.text
+    assert press(world, "/concepts/own/x", f"probes/{2**40}/remove").status_code == 422
+    assert world.http.get("/concepts/own/add/nothing", params={"span": "²-3"}).status_code == 404
+
+
+def test_surface_forms_are_changed(browser: Browser) -> None:
+    url = make(browser, files=table("question,answer\nWhat?,crimson\n"), forms="red")
+    assert len(data(browser, url)["lines"]) == 1
+    assert press(browser, url, "forms", forms="red\ncrimson\nred").status_code == 303
+    browser.http.post(f"{url}/probes", files=table("question,answer\nWhat?,crimson\n"))
+    found = data(browser, url)
+    assert found["surface_forms"] == ["red", "crimson"]
+    assert ([probe["says"] for probe in found["probes"]], found["lines"]) == (["crimson"], [])
+
+
+def derive(browser: Browser, name: str, expression: str) -> None:
+    response = browser.http.post("/algebra", data={"name": name, "expression": expression}, follow_redirects=False)
+    assert response.status_code == 303, response.text
+
+
+def test_what_is_derived_from_a_deleted_concept_is_found_and_comes_back(browser: Browser) -> None:
+    url = make(browser, files=text_only(4))
+    built(browser, url)
+    derive(browser, "warm", '"my red" OR lemon')
+    derive(browser, "hot", "warm AND NOT blue")
+    before = memberships(browser, "hot")
+    page = browser.http.get(f"{url}/delete").text
+    assert "not to be made without it: “warm”, “hot”." in page
+    press(browser, url, "delete")
+    until(lambda: browser.http.get("/concepts/hot").status_code, lambda status: status == 404)
+    listed = browser.http.get("/concepts/new").text
+    assert listed.count("cannot be made") == 2
+    lost = re.findall(r'href="(/concepts/own/\w+)">warm<', listed)
+    assert "There is no concept “my red” any more" in browser.http.get(lost[0]).text
+    built(browser, make(browser, files=text_only(4)))
+    assert memberships(browser, "hot") == before, "though what it is derived from is newer now"
+
+
 def test_deleting_says_who_names_it_and_takes_it_out_of_the_library(browser: Browser) -> None:
     url = make(browser, files=text_only(4))
     built(browser, url)
@@ -222,7 +290,7 @@ def test_deleting_says_who_names_it_and_takes_it_out_of_the_library(browser: Bro
         )
     page = browser.http.get(f"{url}/delete").text
     assert "Its 4 probes" in page
-    assert "warm names it" in page
+    assert "not to be made without it: “warm”." in page
     assert press(browser, url, "delete").headers["location"] == "/concepts"
     assert browser.http.get(url).status_code == 404
     until(lambda: browser.http.get("/concepts/my%20red").status_code, lambda status: status == 404)

@@ -129,3 +129,10 @@ def test_the_noise_band_is_of_the_first_neurons(engine: Engine, question: Questi
         assert band.top == 20
         assert set(band.moved) <= first
         assert band.difference >= 0
+
+
+def test_the_noise_band_stops_when_asked(engine: Engine, question: Question, ids: list[int]) -> None:
+    asked: list[int] = []
+    with pytest.raises(Cancelled):
+        engine.noise(question, ids, Target(), lambda: bool(asked.append(1)) or len(asked) > 1)
+    assert len(asked) == 2

@@ -23,7 +23,7 @@ def belongs(count: int) -> tuple[c.BelongsTo, ...]:
 
 
 def lens(**changes: Any) -> c.LensView:
-    tokens = tuple(c.TokenBar(f"␣token{k}" if k else XSS, f"+{3 - k / 5:.3f}", 1 - k / 12) for k in range(12))
+    tokens = tuple(c.TokenBar(f"·token{k}" if k else XSS, f"+{3 - k / 5:.3f}", 1 - k / 12) for k in range(12))
     alike = tuple(
         c.AlikeNeuron(f"text.{k}.{k * 70}", HERE, f"0.{90 - k}", 0.9 - k / 100, "wheels" if k == 1 else "")
         for k in range(10)
@@ -72,7 +72,7 @@ def neuron_page(**changes: Any) -> c.NeuronPage:
 
 
 def search_page(**changes: Any) -> c.SearchPage:
-    hit = c.Hit("text.4.212", HERE, XSS, "promotes ␣penguin, number 2 of its tokens")
+    hit = c.Hit("text.4.212", HERE, XSS, "promotes ·penguin, number 2 of its tokens")
     page = c.SearchPage(
         shell(title="Search", active="concepts"), "penguin", (choice("penguin", value="object"),),
         (("Labels and notes", (hit,)), ("Neurons that promote it", (hit, hit))),

@@ -48,7 +48,7 @@ def probes(**changes: Any) -> c.ProbesView:
 def own_page(**changes: Any) -> c.OwnPage:
     view = c.OwnPage(
         shell=shell(title="my red", active="concepts"), url=OWN, name="my red", kind="own concept",
-        forms="red, crimson", expression="", build=build(), probes=probes(),
+        forms="red, crimson", typed="red\ncrimson", expression="", build=build(), probes=probes(),
         maps=(choice("linear", True, value="linear"), choice("logistic", value="logistic")), quantile="0.98",
         modes=(choice("raw", True, value="raw"), choice("specific", value="specific")),
         contrasts=(choice("my blue", True, value="my blue"), choice(LONG[:80], value="long")),
@@ -62,7 +62,7 @@ def new_page(**changes: Any) -> c.NewConceptPage:
         shell=shell(title="New concept", active="concepts"), error="", name="", kind="own", forms="", source="file",
         worlds=(("object", (choice("traffic light", True, value="traffic light"), choice("dog", value="dog"))),),
         n="24", most_drawn=200, limits="all files together at most 20 MB", pictures="PNG or JPEG",
-        mine=(choice("my blue"),),
+        mine=(choice("my blue"), choice(LONG[:80], value="cannot be made")),
     )  # fmt: skip
     return dataclasses.replace(view, **changes)
 
@@ -90,11 +90,14 @@ PAGES = {
             build=build(state="failed", error="The numbers broke down.", button="Build", share=0.0, public=""),
             probes=probes(rows=(), more="", lines=()), contrasts=(),
         ),
-        own_page(expression='animal AND "my red"'),
+        own_page(
+            expression='animal AND "my red"',
+            build=build(headline="It cannot be made", error="There is no concept “my red” any more.", public=""),
+        ),
     ),
     "own/delete.html": (
-        c.DeletePage(shell(title="Delete"), OWN, "my red", 12, ()),
-        c.DeletePage(shell(title="Delete"), OWN, LONG[:80], 12, ("warm", "hot")),
+        c.DeletePage(shell(title="Delete"), OWN, "my red", 12, "", "", False),
+        c.DeletePage(shell(title="Delete"), OWN, LONG[:80], 12, "“warm”, “hot”", f"“{LONG[:80]}”", True),
     ),
     "own/add.html": (add_page(), add_page(error="The answer does not contain it.", picture="", answer=LONG)),
 }  # fmt: skip

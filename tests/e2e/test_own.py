@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.e2e import room
 from tests.e2e.conftest import Watched
 from tests.e2e.test_journeys import NARROW, SHIFTS, answered, ask
 
@@ -44,16 +45,9 @@ def test_building_streams_and_keeps_its_room(
     expect(card.locator("h2")).to_have_text("8 of 18 probes built", timeout=15_000)
     expect(page.locator("#probes .sub")).to_contain_text("10 not built yet")
     expect(card).to_contain_text("left")
-    before = card.bounding_box()
-    page.evaluate("window.shifted = 0")
-    expect(card.locator("h2")).to_contain_text("Built", timeout=20_000)
-    expect(page.locator("#probes .outcome.waiting")).to_have_count(0)
-    after = card.bounding_box()
-    assert before
-    assert after
-    assert abs(after["height"] - before["height"]) < 30
-    assert page.evaluate("window.shifted") < 0.05
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    with room.kept(page, card, 30, 0.05):
+        expect(card.locator("h2")).to_contain_text("Built", timeout=20_000)
+        expect(page.locator("#probes .outcome.waiting")).to_have_count(0)
     card.get_by_role("link", name="Its members and layers").click()
     expect(page.locator("h1")).to_contain_text("my red at")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.e2e import room
 from tests.e2e.test_journeys import NARROW, SHIFTS, answered, ask, two_tokens
 
 OpenPage = Callable[..., Page]
@@ -23,16 +24,9 @@ def test_measuring_streams_and_keeps_its_room(
     card.get_by_role("button", name="Measure faithfulness").click()
     expect(card.locator("progress")).to_be_visible()
     expect(card.locator(".message")).to_contain_text("of 64 ablated runs · about")
-    before = card.bounding_box()
-    page.evaluate("window.shifted = 0")
-    expect(card.locator(".verdict")).to_contain_text("exact ablation", timeout=20_000)
-    expect(card.locator(".figures .plot.drawn")).to_have_count(2)
-    after = card.bounding_box()
-    assert before
-    assert after
-    assert abs(after["height"] - before["height"]) < 40
-    assert page.evaluate("window.shifted") < 0.02
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    with room.kept(page, card, 40, 0.02):
+        expect(card.locator(".verdict")).to_contain_text("exact ablation", timeout=20_000)
+        expect(card.locator(".figures .plot.drawn")).to_have_count(2)
     card.locator("summary").click()
     expect(card.locator("details table:visible")).to_contain_text("ranked first")
     card.get_by_role("button", name="Measure noise band").click()

@@ -77,6 +77,18 @@ def test_a_weight_on_disk_is_read_and_its_shell_left_empty(model: Loaded, spread
     assert [weight.is_meta for weight in spread.model.parameters()] == shells
 
 
+def test_a_siglip_tower_on_disk_sees_as_the_whole_one_does(resizing: Loaded, question: Question) -> None:
+    """Its pooling head is a MultiheadAttention, which reads weights of a module that never runs."""
+    pytest.importorskip("accelerate", reason="accelerate is not installed")
+    spread = load(str(resizing.folder), device=places(resizing.model, "vision_tower"))
+    attention = [m for m in spread.model.modules() if isinstance(m, torch.nn.MultiheadAttention)]
+    assert attention
+    assert all(weight.is_meta for module in attention for weight in module.parameters())
+    answers = [LocalEngine(loaded).ask(question).answer for loaded in (resizing, spread)]
+    assert answers[0] == answers[1]
+    assert all(weight.is_meta for module in attention for weight in module.parameters()), "nothing is left behind"
+
+
 def test_a_closed_spread_model_is_let_go(model: Loaded) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     engine = LocalEngine(load(str(model.folder), device=places(model.model, "layers.1")))
