@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine.contract import ModelRefused
+from engine.contract import ModelRefused, UnknownName
 from engine.hooks import Flow, trace
 from engine.weights import device_of, weight
 
@@ -55,6 +55,17 @@ class Anatomy:
     @property
     def n_layers(self) -> int:
         return len(self.layers)
+
+    def site(self, layer: int, site: str) -> nn.Module:
+        """The module whose (first) output is `site` of a layer: see `engine.sae.contract.SITES`. Raises UnknownName."""
+        made = {
+            "residual": self.layers[layer],
+            "mlp": self.mlp_norms[layer] or self.mlps[layer],
+            "attention": self.attention_norms[layer] or self.attentions[layer],
+        }.get(site)
+        if made is None:
+            raise UnknownName(f"Layer {layer} of this model has no site “{site}”. Sites: residual, mlp, attention.")
+        return made
 
     def write_vectors(self, layer: int) -> torch.Tensor:
         """(d_mlp, d_model): row i is v_{l,i}, what neuron (l, i) writes per unit of activation; on the layer's device,
