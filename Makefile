@@ -41,7 +41,7 @@ migrate: $(RUN_STAMP) ## bring the database's tables up to date (`make run` does
 	@$(BIN)/alembic upgrade head
 
 test: $(TEST_STAMP) system ## set up if needed, then the whole test suite
-	@$(BIN)/python -m pytest tests -n $(JOBS) --dist loadgroup
+	@$(BIN)/python -m pytest tests -n $(JOBS)
 
 check: lint types test ## what a change must pass: lint, types, test
 

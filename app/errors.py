@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from app import htmx, owning, queries, runs
+from app import htmx, owning, presets, queries, runs
 from app.contexts import ErrorPage
 from app.services import Services
 from app.uploads import BadPicture, TooLarge
@@ -52,6 +52,7 @@ KINDS: tuple[tuple[type[Exception], Told], ...] = (
     (BadPicture, Told(422, "That picture cannot be used", "")),
     (Missing, Told(404, "There is no such thing", "")),
     (owning.NoSuchConcept, Told(404, "No such concept", "", "All concepts are listed under Concepts.")),
+    (presets.NoSuchPreset, Told(404, "No such preset", "", "All presets are listed under Concepts, Presets.")),
     (runs.NoSuchRun, Told(404, "No such run", "", "It may belong to another database. All runs are listed.")),
     (runs.QueueFull, Told(503, "The queue is full", "")),
     (runs.NoModel, Told(503, "No model is loaded", "", "Start the server with another model: --model NAME.")),

@@ -23,9 +23,15 @@ from app.targets import TargetChoice, from_json
 from engine.contract import ModelInfo
 
 KINDS = ("faithfulness", "noise", "input")
-CONCEPT_KINDS = ("build", "adopt", "validate", "collaborate", "survey", "neuron", "promotions", "fires")
+SWEEP = "sweep"
+"""A kind of a run that measures no target: its answers under some values of one turn (see swept.py)."""
+LATENTS = "latents"
+"""A kind of a run and its whole answer: which latents of a sparse autoencoder it depends on (see latentjobs.py)."""
+CONCEPT_KINDS = (
+    "build", "adopt", "validate", "collaborate", "survey", "neuron", "promotions", "fires", "evaluation", "latent",
+)  # fmt: skip
 """Kinds about concepts and neurons, of no run (see conceptjobs.py); `params` name the model's revision."""
-QUICK = ("input", "adopt", "neuron", "fires")
+QUICK = (SWEEP, LATENTS, "input", "adopt", "neuron", "fires", "latent")
 RECENT = 20
 NO_ANSWER = "This run has no answer to measure."
 
@@ -42,7 +48,7 @@ class LongJob:
 
     @property
     def topic(self) -> str:
-        return self.of.run_id if self.of is not None else f"job:{self.id}"
+        return self.of.run_id if self.of is not None and self.kind != SWEEP else f"job:{self.id}"
 
 
 def params_of(kind: str, choice: TargetChoice, method: str) -> dict[str, Any]:
@@ -129,6 +135,8 @@ def _claim(session: Session, row: JobRow, info: ModelInfo) -> LongJob | None:
         return LongJob(row.id, row.kind, None, row.params)
     run = session.get_one(Run, row.run_id)
     error, remedy = jobs.unfit(session, run, info)
+    if row.params.get("library") and row.params["library"] != queries.library_revision(session, run.model_revision):
+        error, remedy = jobs.OTHER_LIBRARY, "Sweep again."
     if error or run.answer is None:
         row.state, row.error, row.finished = "failed", f"{error} {remedy}".strip() or NO_ANSWER, now()
         return None

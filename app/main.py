@@ -21,16 +21,20 @@ from app.routes import (
     attributions,
     compare,
     concepts,
+    evaluations,
     events,
     exports,
+    latents,
     measurements,
     models,
     neurons,
     own,
     own_make,
     pictures,
+    presets,
     runs,
     steering,
+    sweeps,
     validation,
 )
 from app.services import Services
@@ -99,6 +103,8 @@ def create_app(settings: Settings | None = None, engine_factory: EngineFactory |
         attributions,
         measurements,
         steering,
+        presets,
+        sweeps,
         pictures,
         own_make,
         own,
@@ -106,7 +112,9 @@ def create_app(settings: Settings | None = None, engine_factory: EngineFactory |
         concepts,
         models,
         neurons,
+        latents,
         compare,
+        evaluations,
     ):
         app.include_router(module.router)
     return app

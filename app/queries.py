@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from sqlalchemy import case, func, or_, select
 from sqlalchemy.orm import Session, aliased, defer
 
-from app.tables import LIVE, AttributionRow, ConceptRow, JobRow, Membership, NeuronRow, Picture, Run
+from app.tables import LIVE, AttributionRow, ConceptRow, JobRow, Membership, NeuronRow, Picture, Preset, Run
 
 PER_PAGE = 30
 SHOWN_MEMBERSHIP = 0.05
@@ -146,6 +146,12 @@ class ConceptFact:
     members: int
     library: str
     weak: bool = False
+
+
+def presets(session: Session, model_revision: str | None = None) -> list[Preset]:
+    """Those of a model revision, or of all, by name."""
+    chosen = select(Preset).order_by(Preset.name, Preset.id)
+    return list(session.scalars(chosen if model_revision is None else chosen.filter_by(model_revision=model_revision)))
 
 
 def library_revision(session: Session, model_revision: str) -> str:

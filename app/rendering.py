@@ -31,11 +31,17 @@ PAGES: dict[str, type[Any]] = {
     "own/add.html": contexts.AddRunPage,
     "own/_build.html": contexts.BuildFragment,
     "own/_probes.html": contexts.ProbesFragment,
+    "presets/index.html": contexts.PresetsPage,
+    "evaluation/index.html": contexts.EvaluationsPage,
+    "evaluation/plan.html": contexts.PlanPage,
+    "evaluation/show.html": contexts.EvaluationPage,
     "validation/report.html": contexts.ReportPage,
     "neuron/show.html": contexts.NeuronPage,
     "neuron/search.html": contexts.SearchPage,
     "neuron/fires.html": contexts.FiresPage,
     "model/show.html": contexts.ModelPage,
+    "latents/show.html": contexts.LatentPage,
+    "latents/saes.html": contexts.SaesPage,
     "error.html": contexts.ErrorPage,
     "_error.html": contexts.ErrorPage,
 }
@@ -50,11 +56,14 @@ FRAGMENTS: dict[str, type[Any]] = {
     "steered": contexts.SteeredView,
     "where": contexts.WhereView,
     "trust": contexts.TrustView,
+    "sweep": contexts.SweepView,
+    "latents": contexts.LatentsView,
     "validation": contexts.ValidationView,
+    "evaluation": contexts.EvaluationView,
 }
 """Fragments of a page: `name` is rendered by `fragment_template(name)`, whose one variable and root id are `name`."""
 
-FOLDERS = {"validation": "concepts"}
+FOLDERS = {"validation": "concepts", "evaluation": "evaluation"}
 """The folder of a fragment's template, where it is not part of a run's page."""
 
 TEMPLATE_OF = {context: name for name, context in PAGES.items() if name != "_error.html"}

@@ -82,6 +82,7 @@ def steer(services: Services, run_id: str, steering: dict[str, Any], panel: str)
         parent_id = parent.id
         if parent.answer is None or not parent.model:
             raise RequestError("This run has no answer to steer yet. Wait for the answer, then turn its concepts.")
+        steering = steerings.in_model(steering, parent.model)
         steerings.verify(steering, queries.concept_facts(session, parent.model_revision), parent.model)
         child_id = ""
         if not steerings.empty(steering):

@@ -5,8 +5,10 @@ first `span[0]` tokens; `against`: the text it is contrasted with; `exact`: both
 most probable way. `quantity` of the target, `leave`: kinds of positions left out of all sums. `method`: '' is the run's
 own. `heat`: 'all', 'off', 'input', 'layer:L', 'concept:NAME', 'neuron:text.L.I', 'activation:text.L.I', or '' for the
 neurons that carried the target, each by its degree (a URL may say 'evidence'). `steer` is the id of the steered run
-that stands beside this one. `add` are concepts and neurons that were added to the steering panel by hand. `rows`:
-neurons shown at most. `panel` names one view of the page; it is read from a URL but never written into one.
+that stands beside this one, `sweep` that of a sweep, `latents` that of a ranking of latents ('' = the newest), of which
+`latent` is drawn ('influence:INDEX' or 'activation:INDEX', '' = the first). `add` are concepts and neurons that were
+added to the steering panel by hand. `rows`: neurons shown at most. `panel` names one view of the page; it is read from
+a URL but never written into one.
 """
 
 import dataclasses
@@ -24,7 +26,7 @@ DEFAULT_ROWS = 20
 MAX_ADDED = 40
 KNOWN = frozenset((
     "span", "say", "against", "exact", "quantity", "leave", "method", "heat", "layer", "modality", "concept", "sort",
-    "steer", "add", "rows",
+    "steer", "sweep", "latents", "latent", "add", "rows",
 ))  # fmt: skip
 HEATS = "evidence, all, off, input, layer:L, concept:NAME, neuron:text.LAYER.INDEX or activation:text.LAYER.INDEX"
 
@@ -44,6 +46,9 @@ class PageState:
     concept: str = ""
     sort: str = "score"
     steer: str = ""
+    sweep: str = ""
+    latents: str = ""
+    latent: str = ""
     add: tuple[str, ...] = ()
     rows: int = DEFAULT_ROWS
     panel: str = ""
@@ -72,6 +77,9 @@ class PageState:
             ("sort", self.sort if self.sort != "score" else ""),
             ("rows", str(self.rows) if self.rows != DEFAULT_ROWS else ""),
             ("steer", self.steer),
+            ("sweep", self.sweep),
+            ("latents", self.latents),
+            ("latent", self.latent),
             *(("add", name) for name in self.add),
         ]
         return tuple((name, value) for name, value in written if value)
@@ -106,6 +114,9 @@ def parse(query: Iterable[tuple[str, str]]) -> PageState:
         concept=last.get("concept", ""),
         sort=_one_of("order", last.get("sort", "score"), SORTS),
         steer=last.get("steer", ""),
+        sweep=last.get("sweep", ""),
+        latents=last.get("latents", ""),
+        latent=_latent(last.get("latent", "")),
         add=added[:MAX_ADDED],
         rows=_whole("number of rows", last["rows"]) if "rows" in last else DEFAULT_ROWS,
         panel=panel if re.fullmatch(r"\w{1,40}", panel := last.get("panel", "")) else "",
@@ -134,6 +145,12 @@ def _heat(text: str) -> str:
         steerings.neuron(name)
         return text
     raise UnknownName(f"There is no heat map “{text[:80]}”. Choose {HEATS}.")
+
+
+def _latent(text: str) -> str:
+    if text and not re.fullmatch(r"(influence|activation):\d{1,7}", text):
+        raise UnknownName(f"“{text[:40]}” is no map of a latent. Choose influence:INDEX or activation:INDEX.")
+    return text
 
 
 def _text(what: str, text: str) -> str:

@@ -246,6 +246,20 @@ class OwnConcept(Base):
     __table_args__ = (UniqueConstraint("model_revision", "name"),)
 
 
+class Preset(Base):
+    """A steering that was given a name, for one model revision. `steering` is canonical (see steerings.to_json)."""
+
+    __tablename__ = "presets"
+
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    model_revision: Mapped[str] = mapped_column(String(80))
+    name: Mapped[str] = mapped_column(String(80))
+    steering: Mapped[dict[str, Any]] = mapped_column(JSON)
+    created: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+
+    __table_args__ = (UniqueConstraint("model_revision", "name"),)
+
+
 class ProbeRow(Base):
     """A probe of an own concept, and what came of it: `shares` (see engine.concepts.evidence.Shares.to_bytes) with the
     log-probability of what says the concept and whether the model answers it exactly; or why it was refused. `against`:
@@ -271,6 +285,38 @@ class ProbeRow(Base):
     @property
     def waiting(self) -> bool:
         return self.shares is None and not self.refused
+
+
+class QuestionSet(Base):
+    """A set of questions from a person's files, which lie in the data folder by `hash` (SHA-256 over all of them; see
+    questionsets.py). `files` = [name, SHA-256] of each question file in the order that its format has. `kinds` and
+    `conditions` = how many questions each has; `bad` = [line, reason] of the first of `left_out` lines."""
+
+    __tablename__ = "question_sets"
+
+    hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    format: Mapped[str] = mapped_column(String(16))
+    metric: Mapped[str] = mapped_column(String(16))
+    files: Mapped[list[list[str]]] = mapped_column(JSON)
+    questions: Mapped[int] = mapped_column(Integer)
+    kinds: Mapped[dict[str, int]] = mapped_column(JSON)
+    conditions: Mapped[dict[str, int]] = mapped_column(JSON)
+    bad: Mapped[list[list[Any]]] = mapped_column(JSON)
+    left_out: Mapped[int] = mapped_column(Integer)
+    created: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+
+
+class EvaluationPart(Base):
+    """A finished part of an evaluation, by which one that was stopped goes on. `evaluation`: its job's identity;
+    `place`: the how-manieth it came."""
+
+    __tablename__ = "evaluation_parts"
+
+    evaluation: Mapped[str] = mapped_column(ForeignKey("jobs.identity", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(Text, primary_key=True)
+    place: Mapped[int] = mapped_column(Integer)
+    value: Mapped[Any] = mapped_column(JSON)
 
 
 class NeuronNote(Base):

@@ -1,8 +1,8 @@
 """The thread that owns the engine. It builds it, takes jobs one at a time, and commits each result as it comes.
 
-What lives here and not in the database: the tokens of the answer that is being generated (`partial`), how far a slow
-attribution is (`progress`), which running job is asked to stop, and whether the engine is loading, ready or refused. A
-crash loses nothing else.
+What lives here and not in the database: the tokens of the answer that is being generated (`partial`), or of all the
+answers of a sweep (`points`), how far a slow attribution is (`progress`), who waits for a sweep (`audience`), which
+running job is asked to stop, and whether the engine is loading, ready or refused. A crash loses nothing else.
 
 Slow work lets others pass: between two of its batches the same thread does what a person waits for (`_giving_way`),
 one job inside the other. The inner job ends, in whatever way, before the outer one goes on.
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from sqlalchemy.exc import SQLAlchemyError
 
 from app import conceptjobs, jobs, library, longjobs, measurements, own, runners
+from app.audience import Audience
 from app.broker import Broker
 from app.database import Database
 from app.jobs import Job
@@ -39,6 +40,8 @@ from engine.contract import (
     Steered,
     Target,
     Variant,
+    saes,
+    sweeps,
 )
 
 log = logging.getLogger("sfumato.worker")
@@ -56,8 +59,8 @@ class Partial(NamedTuple):
 
 
 class Worker:
-    """`state` is 'loading', 'ready' or 'refused'; `message` says why in the last case; `info` once it is ready. `slow`
-    while slow work runs, which lets others pass."""
+    """`state` is 'loading', 'ready' or 'refused'; `message` says why in the last case; `info` and `saes` once it is
+    ready. `slow` while slow work runs, which lets others pass."""
 
     def __init__(
         self, database: Database, store: Store, broker: Broker, factory: EngineFactory, ranked: int = 100
@@ -65,9 +68,12 @@ class Worker:
         self.database, self.store, self.broker, self.ranked = database, store, broker, ranked
         self.state, self.message = "loading", ""
         self.info: ModelInfo | None = None
+        self.saes: tuple[saes.SaeInfo, ...] = ()
         self._factory = factory
         self.slow = False
+        self.audience = Audience()
         self._partial: dict[str, Partial] = {}
+        self._points: dict[str, tuple[sweeps.SweepPoint, ...]] = {}
         self._progress: dict[int, tuple[int, int]] = {}
         self._stops: set[str] = set()
         self._unsettled: list[tuple[Job | LongJob, BaseException]] = []
@@ -101,6 +107,10 @@ class Worker:
     def partial(self, run_id: str) -> Partial | None:
         return self._partial.get(run_id)
 
+    def points(self, job_id: str) -> tuple[sweeps.SweepPoint, ...]:
+        """What a running sweep has so far."""
+        return self._points.get(job_id, ())
+
     def progress(self, attribution_id: int) -> tuple[int, int] | None:
         """(done, all) steps of a slow attribution that is running."""
         return self._progress.get(attribution_id)
@@ -120,7 +130,7 @@ class Worker:
     def _load(self) -> Engine | None:
         try:
             engine = self._factory()
-            info = engine.info()
+            info, attached = engine.info(), engine.saes()
             with self.database.write() as session:
                 own.adopt(session, info, engine)
                 library.copy(session, info.revision, engine.library())
@@ -130,6 +140,7 @@ class Worker:
             log.exception("the model could not be loaded")
             self.state, self.message = "refused", f"The model could not be loaded: {type(error).__name__}: {error}"
         else:
+            self.saes = attached
             self.info, self.state = info, "ready"
             self.broker.publish_all()
             return engine
@@ -145,6 +156,7 @@ class Worker:
         job: Job | LongJob | None = None
         try:
             told = self.broker.publish_all
+            conceptjobs.follow(conceptjobs.Room(engine, self.info, self.database, self.store))
             job = jobs.claim(self.database, self.info, told, urgent=urgent)
             job = job or longjobs.claim(self.database, self.info, told, urgent=urgent)
             if job is None:
@@ -173,6 +185,9 @@ class Worker:
     def _forget(self, job: Job | LongJob, *, urgent: bool) -> None:
         self._partial.pop(_topic(job), None)
         self._stops.discard(_name(job))
+        if isinstance(job, LongJob):
+            self._points.pop(job.id, None)
+            self.audience.end(job.id)
         if isinstance(job, Job) and job.attribution_id is not None:
             self._progress.pop(job.attribution_id, None)
         if not urgent:
@@ -209,6 +224,9 @@ class Worker:
             assert self.info is not None, "jobs are done once the model is there"
             room = conceptjobs.Room(engine, self.info, self.database, self.store)
             result, arrays = runners.RUNNERS[job.kind](room, job.params, giving_way, asked)
+        elif job.kind == longjobs.SWEEP:
+            question, pointing = self._question(job.of), self._pointing(job)
+            result, arrays = measurements.sweep(engine, job, job.of, question, pointing, asked)
         else:
             question = self._question(job.of)
             target, _ = written(engine, question, job.of)
@@ -294,6 +312,13 @@ class Worker:
             self.broker.publish(job.run_id)
 
         return on_token
+
+    def _pointing(self, job: LongJob) -> sweeps.OnPoints:
+        def on_points(points: tuple[sweeps.SweepPoint, ...]) -> None:
+            self._points[job.id] = points
+            self.broker.publish(job.topic)
+
+        return on_points
 
     def _asked(self, job: Job | LongJob) -> Callable[[], bool]:
         """Is this job to stop? An attribution of a finished run stops for nobody but the end of the process."""

@@ -24,9 +24,8 @@ import torch
 from PIL import Image
 from torch.profiler import ProfilerActivity, profile
 
-from engine import bench_peers
+from engine import bench_peers, bench_steering
 from engine.attribution.gradient import gradient
-from engine.builtin import scenes
 from engine.contract import PLAIN, ConceptTurn, NeuronTurn, Question, Steering, Target
 from engine.hooks import count_hooks
 from engine.local import LocalEngine, load_engine
@@ -37,7 +36,8 @@ QUESTION = "what is on the left?"
 LIMITS = {
     "ask, gradient / plain generate": 1.8,
     "ask, direct / plain generate": 1.15,
-    "steered generate / plain generate": 1.1,
+    "steered generate / plain generate": 1.05,
+    "sweep of 13 values / plain generate": 3.0,
     "gradient for all neurons / plain forward": 1.3,
     "decoder gradient / plain forward": 1.3,
     "second target / decoder forward and backward": 1.2,
@@ -45,6 +45,7 @@ LIMITS = {
 PAIRS = [
     *((over, under) for over, _, under in (key.partition(" / ") for key in LIMITS)),
     ("decoder gradient", "decoder forward"),
+    *bench_steering.PAIRS,
     *((name, "generate, tensors ready") for name in ("ask, gradient", "ask, direct", "steered generate")),
 ]
 GRAPH_LIMIT = 3.0
@@ -52,8 +53,7 @@ GRAPH_LIMIT = 3.0
 
 
 def _picture() -> Any:
-    rng = random.Random("bench")
-    return scenes.render(scenes.make_scene(rng, ["traffic light", "pizza"])).pixels
+    return bench_steering.picture()
 
 
 def contenders(engine: LocalEngine) -> dict[str, Callable[[], Any]]:
@@ -131,6 +131,7 @@ def contenders(engine: LocalEngine) -> dict[str, Callable[[], Any]]:
         "ask, direct": ask("direct"),
         "steered generate": steered_generate,
         "steer, both answers scored": lambda: engine.steer(question, answer_ids(answer), steering),
+        **bench_steering.contenders(engine, question, steering),
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine import evaluation, sweeps
 from engine import neurons_contract as neurons
 from engine.concepts import contract as concepts
 from engine.concepts.fuzzy import evidence_share, similarities
@@ -45,6 +46,7 @@ from engine.measures import (
     spearman,
     unit,
 )
+from engine.sae import contract as saes
 from engine.turns import (
     LAMBDA_RANGE,
     MAX_SET,
@@ -54,16 +56,17 @@ from engine.turns import (
     ConceptTurn,
     NeuronTurn,
     Steering,
+    in_layers,
 )
 
 __all__ = [
-    "APART", "LAMBDA_RANGE", "MAPPED", "MAX_SET", "METHODS", "MODALITIES", "NEURON_VALUE_LIMIT", "PLAIN",
-    "POSITIONS", "QUANTITIES", "UNITS", "Alternative", "Answer", "AnswerToken", "Apart", "Asked", "Attribution",
-    "BadTarget", "Cancelled", "Check", "Concept", "ConceptScore", "ConceptTurn", "Engine", "EngineError",
-    "Faithfulness", "Floats", "Grid", "InputHeat", "IsCancelled", "Library", "ModelInfo", "ModelRefused", "NeuronScore",
-    "NeuronTurn", "NoiseBand", "NonFinite", "OnProgress", "OnToken", "PictureTooSmall", "Pixels", "PromptToken",
-    "PromptTooLong", "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant", "concepts",
-    "evidence_share", "neurons", "never", "similarities", "spearman", "unit",
+    "APART", "LAMBDA_RANGE", "MAPPED", "MAX_SET", "METHODS", "MODALITIES", "NEURON_VALUE_LIMIT", "PLAIN", "POSITIONS",
+    "QUANTITIES", "UNITS", "Alternative", "Answer", "AnswerToken", "Apart", "Asked", "Attribution", "BadTarget",
+    "Cancelled", "Check", "Concept", "ConceptScore", "ConceptTurn", "Engine", "EngineError", "Faithfulness", "Floats",
+    "Grid", "InputHeat", "IsCancelled", "Library", "ModelInfo", "ModelRefused", "NeuronScore", "NeuronTurn",
+    "NoiseBand", "NonFinite", "OnProgress", "OnToken", "PictureTooSmall", "Pixels", "PromptToken", "PromptTooLong",
+    "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant", "concepts", "evaluation",
+    "evidence_share", "in_layers", "neurons", "never", "saes", "similarities", "spearman", "sweeps", "unit",
 ]  # fmt: skip
 
 Pixels = npt.NDArray[np.uint8]
@@ -299,7 +302,7 @@ def never() -> bool:
     return False
 
 
-class Engine(concepts.ConceptEngine, neurons.NeuronEngine, Protocol):
+class Engine(concepts.ConceptEngine, neurons.NeuronEngine, saes.SaeEngine, sweeps.SteeringEngine, Protocol):
     """One model, owned by one thread. All calls block and must come from one thread at a time; no call leaves
     anything behind on the model, whatever happens in it. Arguments and results are ids and arrays."""
 
@@ -383,12 +386,13 @@ class Engine(concepts.ConceptEngine, neurons.NeuronEngine, Protocol):
         on_progress: OnProgress | None = None,
         cancelled: IsCancelled = never,
     ) -> Faithfulness:
-        """Measure by ablation whether the method's ranking names the neurons that matter. `on_progress(done, all)`
-        counts ablated runs, and may call the engine (see `attribute`); cancelled between batches."""
+        """Does the ranking name the neurons that matter? Ablated; `on_progress` as in `attribute` counts its runs."""
         ...
 
-    def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
-        """Which of `gradient`'s first 20 neurons change place in bfloat16, and in a batch of two."""
+    def noise(
+        self, question: Question, answer_ids: Sequence[int], target: Target, cancelled: IsCancelled = never
+    ) -> tuple[NoiseBand, ...]:
+        """Which of `gradient`'s first 20 neurons change place in bfloat16, and in a batch of two; cancelled between."""
         ...
 
     def close(self) -> None:

@@ -36,7 +36,6 @@ from engine.contract import (
     AnswerToken,
     Asked,
     Attribution,
-    Cancelled,
     Check,
     Faithfulness,
     Floats,
@@ -76,6 +75,8 @@ from engine.fake_measures import (
     shares,
 )  # fmt: skip
 from engine.fake_neurons import FakeNeurons
+from engine.fake_saes import FakeSaes
+from engine.fake_steering import FakeSteering
 from engine.fake_world import (
     COLS,
     CONCEPTS,
@@ -95,13 +96,14 @@ from engine.fake_world import (
     unknown,
 )  # fmt: skip
 from engine.sides import Part, parts_of, resolve, ways_to_write
+from engine.turns import in_layers
 
 MIN_SIDE = 2
 MAX_QUESTION = 2000
 REVISION = "fake-1"
 
 
-class FakeEngine(FakeConcepts, FakeNeurons):
+class FakeEngine(FakeSteering, FakeConcepts, FakeNeurons, FakeSaes):
     """See the module's docstring. `delay`: seconds before each token; `load_delay`: seconds the constructor takes."""
 
     def __init__(self, delay: float = 0.0, load_delay: float = 0.0) -> None:
@@ -257,19 +259,14 @@ class FakeEngine(FakeConcepts, FakeNeurons):
         in_batches(self._pause, cancelled, on_progress)
         return faithfulness_of(found.scores, value, method, target.quantity)
 
-    def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
-        found = self.attribute(question, answer_ids, target, top=20)
+    def noise(
+        self, question: Question, answer_ids: Sequence[int], target: Target, cancelled: IsCancelled = never
+    ) -> tuple[NoiseBand, ...]:
+        found = self.attribute(question, answer_ids, target, top=20, cancelled=cancelled)
+        self._pause(cancelled)
         return noise_bands_of([neuron.neuron for neuron in found.neurons])
 
     def close(self) -> None: ...
-
-    def _pause(self, cancelled: IsCancelled) -> None:
-        if cancelled():
-            raise Cancelled("Stopped before the next token.")
-        if self.delay:
-            time.sleep(self.delay)
-            if cancelled():
-                raise Cancelled("Stopped before the next token.")
 
     def _verify(self, question: Question, steering: Steering, method: str) -> Floats:
         """Refuse what cannot be answered; else each neuron's multiplier (n_layers, d_mlp)."""
@@ -282,6 +279,7 @@ class FakeEngine(FakeConcepts, FakeNeurons):
         self.grid(question)
         if steering.positions not in POSITIONS:
             raise unknown("choice of positions", steering.positions, POSITIONS)
+        in_layers(steering.layers, N_LAYERS)
         multipliers = np.ones((N_LAYERS, D_MLP), np.float32)
         low, high = LAMBDA_RANGE
         for turn in steering.concepts:
@@ -289,7 +287,7 @@ class FakeEngine(FakeConcepts, FakeNeurons):
                 raise unknown("concept", turn.concept, self._by_name)
             if not low <= turn.lam <= high:
                 raise RequestError(f"λ = {turn.lam:g} is outside {low:g} … {high:g}. Choose a λ inside the range.")
-            multipliers += turn.lam * strongest(self._by_name[turn.concept].memberships)
+            multipliers += turn.lam * strongest(self._by_name[turn.concept].memberships, steering.layers)
         for edit in steering.neurons:
             if not (0 <= edit.layer < N_LAYERS and 0 <= edit.index < D_MLP):
                 raise UnknownName(

@@ -61,8 +61,11 @@ def tokens_of(text: str) -> tuple[int, ...]:
     return tuple(VOCABULARY.index(f" {word}") for word in text.split())
 
 
-def strongest(memberships: Floats) -> Floats:
-    """Only the MAX_SET members of highest membership, ties by (layer, index)."""
+def strongest(memberships: Floats, layers: tuple[int, int] | None = None) -> Floats:
+    """Only the MAX_SET members of highest membership, ties by (layer, index); of those in `layers`, where given."""
+    if layers is not None:
+        inside = (np.arange(N_LAYERS) >= layers[0]) & (np.arange(N_LAYERS) <= layers[1])
+        memberships = memberships * inside[:, None]
     order = np.argsort(-memberships.reshape(-1), kind="stable")[:MAX_SET]
     kept = np.zeros(memberships.size, np.float32)
     kept[order] = memberships.reshape(-1)[order]

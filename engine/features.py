@@ -38,15 +38,28 @@ class Seen:
 
 
 @dataclasses.dataclass(frozen=True)
+class Past:
+    """A prompt's first `length` positions, already run: the model's key–value `cache`, and the rotary `offsets` that
+    its stateful modules had after it. `name`: what the model calls a cache."""
+
+    cache: Any
+    length: int
+    offsets: tuple[Any, ...] = ()
+    name: str = "cache"
+
+
+@dataclasses.dataclass(frozen=True)
 class Inputs:
     """What the model is run on. `ids` (rows, pos); `embeddings` (rows, pos, d_model) where we place the features,
-    `pictures` where the model does; `extra` as in `Seen`, per-token ones as long as `ids`."""
+    `pictures` where the model does; `extra` as in `Seen`, per-token ones as long as `ids`. With a `past` the first
+    positions of `ids` have been run, pictures among them; the run adds to its cache."""
 
     ids: torch.Tensor
     embeddings: torch.Tensor | None
     pictures: Any | None
     extra: dict[str, torch.Tensor]
     d_model: int
+    past: Past | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -82,7 +95,16 @@ class Inputs:
             given["mm_encoder_outputs"] = {"image": self.pictures}
         if self.embeddings is not None:
             given["inputs_embeds"] = self.embeddings
+        if self.past is not None:
+            given[self.past.name] = self.past.cache
         return given
+
+    def before(self, end: int) -> "Inputs":
+        """The first `end` positions; the picture must lie within them."""
+        embeddings = None if self.embeddings is None else self.embeddings[:, :end]
+        per_token = {name: value.shape == self.ids.shape for name, value in self.extra.items()}
+        extra = {name: value[:, :end] if per_token[name] else value for name, value in self.extra.items()}
+        return dataclasses.replace(self, ids=self.ids[:, :end], embeddings=embeddings, extra=extra)
 
 
 def _parameters(method: Any) -> frozenset[str]:
@@ -130,7 +152,8 @@ def picture_features(loaded: Loaded, pixels: dict[str, Any]) -> Seen:
     except (RuntimeError, ValueError, IndexError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise RequestError(f"The model's vision tower cannot take this picture: {error}. Use a larger one.") from error
+        remedy = "Use a larger one" if loaded.whole else "Use a larger one, or load the model whole (--device cpu)"
+        raise RequestError(f"The model's vision tower cannot take this picture: {error}. {remedy}.") from error
     features = getattr(output, "pooler_output", output)
     if isinstance(features, list | tuple):
         features = torch.cat(list(features))
@@ -181,13 +204,28 @@ def forget(loaded: Loaded) -> None:
         module.rope_deltas = None  # type: ignore[assignment]
 
 
+def recall(loaded: Loaded, inputs: Inputs) -> None:
+    """The rotary offsets as a run of these inputs must find them: those of its past, or none."""
+    forget(loaded)
+    if inputs.past is not None:
+        for module, offsets in zip(loaded.anatomy.stateful, inputs.past.offsets, strict=True):
+            module.rope_deltas = offsets
+
+
+def cache_name(loaded: Loaded) -> str:
+    """What this model's forward pass calls its key–value cache."""
+    return "cache" if "cache" in _parameters(loaded.anatomy.runner.forward) else "past_key_values"
+
+
 def forward(loaded: Loaded, inputs: Inputs, keep: int) -> torch.Tensor:
     """(rows, keep, d_vocab): the logits at the last `keep` positions, by the model's own forward pass."""
     given = inputs.arguments()
     if inputs.embeddings is not None:
         del given["input_ids"]
-    forget(loaded)
-    output = loaded.anatomy.runner(**given, use_cache=False, logits_to_keep=keep, return_dict=True)
+    if inputs.past is not None:
+        given["input_ids"] = inputs.ids[:, inputs.past.length :]
+    recall(loaded, inputs)
+    output = loaded.anatomy.runner(**given, use_cache=inputs.past is not None, logits_to_keep=keep, return_dict=True)
     forget(loaded)
     logits: torch.Tensor = output.logits
     return logits

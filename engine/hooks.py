@@ -11,14 +11,14 @@ three-dimensional in another.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from engine.contract import EngineError, NonFinite
-from engine.interventions import Edits
+from engine.interventions import Edits, Places, Together, together
 
 if TYPE_CHECKING:  # the anatomy is found with the help of a trace
     from engine.anatomy import Anatomy
@@ -145,22 +145,29 @@ def watch_attention(module: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
         yield seen
 
 
-def _positions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """(rows, pos): the absolute positions that one call of the decoder computes."""
+class Call(NamedTuple):
+    """One call of the decoder: it computes `length` positions from the absolute position `start` on, in each row."""
+
+    rows: int
+    start: int
+    length: int
+
+
+def _call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     given = [kwargs[name] for name in ("inputs_embeds", "input_ids") if kwargs.get(name) is not None] or list(args[:1])
     if not given or given[0] is None:
         raise EngineError("The decoder was run without inputs, so a steering cannot tell where it acts.")
     caches = [kwargs[name] for name in ("cache", "past_key_values") if kwargs.get(name) is not None]
     start = int(caches[0].get_seq_length()) if caches else 0
     rows, length = given[0].shape[:2]
-    return torch.arange(start, start + length, device=given[0].device).expand(rows, length)
+    return Call(int(rows), start, int(length))
 
 
-def _publisher(here: list[torch.Tensor]) -> Any:
-    """A decoder pre-hook that keeps the running call's positions in `here`."""
+def _publisher(here: list[Call]) -> Any:
+    """A decoder pre-hook that keeps the running call's rows and positions in `here`."""
 
     def publish(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        here[:] = [_positions(args, kwargs)]
+        here[:] = [_call(args, kwargs)]
 
     return publish
 
@@ -173,11 +180,11 @@ def capture(anatomy: "Anatomy", gradients: bool = False, last_only: bool = False
     stops there and never enters the vision tower. With `last_only` just the last position of each call is kept.
     """
     captured = Captured([[] for _ in anatomy.downs], [])
-    here: list[torch.Tensor] = []
+    here: list[Call] = []
 
     def keep(layer: int) -> Any:
         def hook(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
-            activation = args[0].reshape(*here[0].shape, -1) if anatomy.flat else args[0]
+            activation = args[0].reshape(here[0].rows, here[0].length, -1) if anatomy.flat else args[0]
             if gradients:
                 if not activation.requires_grad:
                     activation = activation.detach().requires_grad_(True)
@@ -263,21 +270,34 @@ def capture_writes(anatomy: "Anatomy") -> Iterator[dict[str, list[torch.Tensor]]
 def intervene(anatomy: "Anatomy", rows: Sequence[Edits]) -> Iterator[None]:
     """Edit activations, one `Edits` a batch row: a' = a · scale + shift at the positions each row names.
 
-    A row with no edits is left bit-equal. Raises EngineError when the batch has another number of rows.
+    A row with no edits is left bit-equal, and so is a call in which no row acts. Raises EngineError when the batch has
+    another number of rows.
     """
     touched = sorted({layer for row in rows for layer in row.layers})
-    here: list[torch.Tensor] = []
+    places = Places(rows)
+    edits: dict[int, Together] = {}
+    here: list[Call] = []
+    acting: list[torch.Tensor | None] = []
+    """Of the running call: where each row acts, None = everywhere; empty = nowhere."""
+
+    def publish(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = _call(args, kwargs)
+        acts = places.at(call.start, call.length)
+        here[:] = [call]
+        acting[:] = ([None] if bool(acts.all()) else [acts]) if bool(acts.any()) else []
 
     def edit(layer: int) -> Any:
-        def hook(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-            activation = args[0].reshape(*here[0].shape, -1) if anatomy.flat else args[0]
-            if activation.shape[0] != len(rows):
-                raise EngineError(f"The steering has {len(rows)} rows but the batch has {activation.shape[0]}.")
-            parts = []
-            for k, row in enumerate(rows):
-                mine = activation[k : k + 1]
-                parts.append(row.apply(layer, mine, here[0][k]) if layer in row.layers else mine)
-            whole = torch.cat(parts) if len(parts) > 1 else parts[0]
+        def hook(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
+            call = here[0]
+            if call.rows != len(rows):
+                raise EngineError(f"The steering has {len(rows)} rows but the batch has {call.rows}.")
+            if not acting:
+                return None
+            activation = args[0].reshape(call.rows, call.length, -1) if anatomy.flat else args[0]
+            if layer not in edits:
+                edits[layer] = together(rows, layer, activation)
+            acts = acting[0]
+            whole = edits[layer].apply(activation, None if acts is None else acts.to(activation.device))
             return (whole.flatten(0, 1) if anatomy.flat else whole, *args[1:])
 
         return hook
@@ -285,8 +305,29 @@ def intervene(anatomy: "Anatomy", rows: Sequence[Edits]) -> Iterator[None]:
     handles: list[RemovableHandle] = []
     with _removing(handles):
         if touched:
-            handles.append(anatomy.decoder.register_forward_pre_hook(_publisher(here), with_kwargs=True))
+            handles.append(anatomy.decoder.register_forward_pre_hook(publish, with_kwargs=True))
         handles += [anatomy.downs[layer].register_forward_pre_hook(edit(layer)) for layer in touched]
+        yield
+
+
+@contextlib.contextmanager
+def replace_site(
+    anatomy: "Anatomy", layer: int, site: str, change: Callable[[torch.Tensor, Call], torch.Tensor]
+) -> Iterator[None]:
+    """Inside, `change(values, call)` stands for what `site` (see `engine.sae.contract.SITES`) of a layer gives, values
+    (rows, pos, d_model) in the model's dtype, to which the result is brought. A call for which it returns the very
+    tensor is left bit-equal."""
+    here: list[Call] = []
+
+    def hook(_module: torch.nn.Module, _args: Any, result: Any) -> Any:
+        given, call = _first(result), here[0]
+        new = change(given.reshape(call.rows, call.length, -1), call).to(given.dtype).reshape(given.shape)
+        return (new, *result[1:]) if isinstance(result, tuple) else new
+
+    handles: list[RemovableHandle] = []
+    with _removing(handles):
+        handles.append(anatomy.decoder.register_forward_pre_hook(_publisher(here), with_kwargs=True))
+        handles.append(anatomy.site(layer, site).register_forward_hook(hook))
         yield
 
 

@@ -6,7 +6,7 @@ or shifted after that. A concept acts through its at most MAX_SET members of hig
 
 import dataclasses
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from engine.contract import (
     Steering,
     UnknownName,
 )
+from engine.turns import in_layers
 
 OPERATIONS = ("scale", "add", "set")
 
@@ -34,10 +35,6 @@ class LayerEdit:
     index: torch.Tensor
     scale: torch.Tensor
     shift: torch.Tensor
-
-    def on(self, device: torch.device) -> "LayerEdit":
-        """The same edit on the device of the layer that it acts in."""
-        return LayerEdit(self.index.to(device), self.scale.to(device), self.shift.to(device))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,20 +50,68 @@ class Edits:
     def n_neurons(self) -> int:
         return sum(len(edit.index) for edit in self.layers.values())
 
-    def apply(self, layer: int, activation: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Edit (1, pos, d_mlp) whose absolute positions are `positions` (pos,). Differentiable; a new tensor."""
-        edit = self.layers[layer].on(activation.device)
-        old = activation[..., edit.index]
-        new = old * edit.scale.to(old.dtype) + edit.shift.to(old.dtype)
-        if self.where is not None:
-            where, positions = self.where.to(activation.device), positions.to(activation.device)
-            inside = positions < len(where)
-            acts = torch.where(inside, where[positions.clamp(max=len(where) - 1)], self.later)
-            new = torch.where(acts[None, :, None], new, old)
-        return activation.index_copy(-1, edit.index, new)
+    @property
+    def from_the_end(self) -> bool:
+        """Do they leave every prompt position but the last as it is?"""
+        return not self.layers or (self.where is not None and not bool(self.where[:-1].any()))
 
 
 NO_EDITS = Edits({}, None, True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """One layer's edits of a whole batch: `index` (k,) = every neuron that any row turns there; `scale` and `shift`
+    (rows, 1, k) of each row; `own` (rows, 1, k) which of them the row turns itself, None where all turn all."""
+
+    index: torch.Tensor
+    scale: torch.Tensor
+    shift: torch.Tensor
+    own: torch.Tensor | None
+
+    def apply(self, activation: torch.Tensor, acts: torch.Tensor | None) -> torch.Tensor:
+        """a' = a · scale + shift of (rows, pos, d_mlp) where `acts` (rows, pos), None = at every position. What a row
+        does not turn stays bit-equal. Differentiable; a new tensor."""
+        old = activation[..., self.index]
+        new = old * self.scale + self.shift
+        mine = self.own
+        if acts is not None:
+            mine = acts[..., None] if mine is None else acts[..., None] & mine
+        if mine is not None:
+            new = torch.where(mine, new, old)
+        return activation.index_copy(-1, self.index, new)
+
+
+def together(rows: Sequence[Edits], layer: int, like: torch.Tensor) -> Together:
+    """The rows' edits of a layer as one, on the device and in the dtype of `like`, that layer's activations."""
+    edits = [row.layers.get(layer) for row in rows]
+    index = torch.unique(torch.cat([edit.index.to(like.device) for edit in edits if edit is not None]))
+    scale, shift = like.new_ones(len(rows), 1, len(index)), like.new_zeros(len(rows), 1, len(index))
+    own = torch.zeros(len(rows), 1, len(index), dtype=torch.bool, device=like.device)
+    for k, edit in enumerate(edits):
+        if edit is not None:
+            at = torch.searchsorted(index, edit.index.to(like.device))
+            scale[k, 0, at] = edit.scale.to(like.device, like.dtype)
+            shift[k, 0, at] = edit.shift.to(like.device, like.dtype)
+            own[k, 0, at] = True
+    return Together(index, scale, shift, None if bool(own.all()) else own)
+
+
+class Places:
+    """At which positions of a call each row acts."""
+
+    def __init__(self, rows: Sequence[Edits]) -> None:
+        self.masks = [None if row.where is None else row.where.cpu() for row in rows]
+        self.later = [row.where is None or row.later for row in rows]
+
+    def at(self, start: int, length: int) -> torch.Tensor:
+        """(rows, pos) bool: where the rows act among the absolute positions start … start + length − 1."""
+        acts = torch.tensor(self.later)[:, None].repeat(1, length)
+        for row, mask in zip(acts, self.masks, strict=True):
+            if mask is not None:
+                inside = mask[start : start + length]
+                row[: len(inside)] = inside
+        return acts
 
 
 def near(name: str, names: Iterable[str]) -> str:
@@ -80,6 +125,16 @@ def members(memberships: npt.NDArray[np.float32], limit: int = MAX_SET) -> npt.N
     flat = memberships.ravel()
     order = np.argsort(-flat, kind="stable")[:limit]
     return order[flat[order] > 0]
+
+
+def within(memberships: npt.NDArray[np.float32], layers: tuple[int, int] | None) -> npt.NDArray[np.float32]:
+    """The memberships (n_layers, d_mlp) in these layers (first, last), zero in all others: limited to some layers, a
+    concept steers through its strongest members there."""
+    if layers is None:
+        return memberships
+    kept = np.zeros_like(memberships)
+    kept[layers[0] : layers[1] + 1] = memberships[layers[0] : layers[1] + 1]
+    return kept
 
 
 def _check_neuron(turn: NeuronTurn, n_layers: int, d_mlp: int) -> None:
@@ -100,6 +155,7 @@ def check_steering(steering: Steering, library: Library, n_layers: int, d_mlp: i
     names = {concept.name for concept in library.concepts}
     if steering.positions not in POSITIONS:
         raise UnknownName(f"A steering acts at {', '.join(POSITIONS)}, not at {steering.positions}.")
+    in_layers(steering.layers, n_layers)
     low, high = LAMBDA_RANGE
     for turn in steering.concepts:
         if turn.concept not in names:
@@ -117,8 +173,9 @@ def factors(steering: Steering, library: Library, n_layers: int, d_mlp: int) -> 
     for turn in steering.concepts:
         if turn.lam == 0:
             continue
-        flat = by_name[turn.concept].ravel()
-        for neuron in members(by_name[turn.concept]).tolist():
+        acting = within(by_name[turn.concept], steering.layers)
+        flat = acting.ravel()
+        for neuron in members(acting).tolist():
             scale[neuron] = scale.get(neuron, 1.0) + turn.lam * float(flat[neuron])
     result = {neuron: (value, 0.0) for neuron, value in scale.items()}
     for turn_n in steering.neurons:

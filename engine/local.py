@@ -8,7 +8,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -46,7 +45,6 @@ from engine.contract import (
     OnToken,
     PromptTooLong,
     Question,
-    Steered,
     Steering,
     Target,
     UnknownName,
@@ -54,15 +52,17 @@ from engine.contract import (
     never,
 )
 from engine.features import Seen
-from engine.hooks import Captured, capture, intervene, require_finite
-from engine.interventions import NO_EDITS, Edits, compile_steering, near
+from engine.interventions import NO_EDITS, Edits, near
 from engine.loading import BUILTIN, Loaded, load, processor_name, quiet
 from engine.neuron_calls import NeuronCalls
 from engine.pieces import pieces_of
 from engine.prompts import Prompt
-from engine.running import FeatureCache, PromptCache, answer_ids, embed, forward, generate, with_answer
+from engine.reuse import Reuse
+from engine.running import FeatureCache, PromptCache, answer_ids
+from engine.sae.calls import SaeCalls
 from engine.selfcheck import checks_of, self_check, why_no_gradient
-from engine.targets import Part, continuation_ids, parts_of, token_logprobs, ways_to_write
+from engine.steering import SteeringCalls
+from engine.targets import Part, continuation_ids, parts_of, ways_to_write
 
 
 def load_engine(
@@ -127,7 +127,7 @@ def _spread(prompt: Prompt, features: Seen | None) -> torch.Tensor | None:
     return features.spread if features is not None and features.spread is not None else prompt.spread
 
 
-class LocalEngine(ConceptCalls, NeuronCalls):
+class LocalEngine(ConceptCalls, NeuronCalls, SteeringCalls, SaeCalls):
     """See `engine.contract.Engine` for what each method promises."""
 
     def __init__(self, loaded: Loaded) -> None:
@@ -135,7 +135,8 @@ class LocalEngine(ConceptCalls, NeuronCalls):
         loaded = dataclasses.replace(loaded, no_gradient=why_no_gradient(loaded))
         self._loaded: Loaded | None = loaded
         self._thread: int | None = None
-        self._features, self._prompts = FeatureCache(), PromptCache()
+        self.reuse = Reuse()
+        self.forget()
         self._shipped, library_checks = _builtin_library(loaded)
         self._library = self._shipped
         self._info = describe(loaded, (*checks, *library_checks))
@@ -178,11 +179,9 @@ class LocalEngine(ConceptCalls, NeuronCalls):
         edits = self._edits(steering, prompt)
         features = self._features.get(self.loaded, prompt)
         seen = time.perf_counter()
-        keeping: AbstractContextManager[Captured | None] = (
-            capture(self.loaded.anatomy, last_only=True) if method == "direct" else nullcontext()
+        answer, captured = self._generate(
+            question, prompt, features, edits, on_token, cancelled, capturing=method == "direct"
         )
-        with intervene(self.loaded.anatomy, [edits]), keeping as captured:
-            answer = generate(self.loaded, prompt, features, question.max_new_tokens, on_token, cancelled)
         if on_answer:
             on_answer(answer)
         answered = time.perf_counter()
@@ -276,43 +275,20 @@ class LocalEngine(ConceptCalls, NeuronCalls):
         scores = neuron_scores(subject, method, cancelled)
         return measure(subject, scores, method, on_progress=on_progress, cancelled=cancelled)
 
-    def noise(self, question: Question, answer_ids: Sequence[int], target: Target) -> tuple[NoiseBand, ...]:
+    def noise(
+        self, question: Question, answer_ids: Sequence[int], target: Target, cancelled: IsCancelled = never
+    ) -> tuple[NoiseBand, ...]:
         self._enter("gradient")
         prompt = self._prompts.get(self.loaded, question)
         features = self._features.get(self.loaded, prompt)
         parts = self._parts(prompt, target, answer_ids)
-        return noises.noise_bands(self.loaded, prompt, self._subject(prompt, features, parts, NO_EDITS), parts)
-
-    def steer(
-        self,
-        question: Question,
-        original_ids: Sequence[int],
-        steering: Steering,
-        on_token: OnToken | None = None,
-        cancelled: IsCancelled = never,
-    ) -> Steered:
-        self._enter()
-        prompt = self._prompts.get(self.loaded, question)
-        edits = self._edits(steering, prompt)
-        features = self._features.get(self.loaded, prompt)
-        answer = self._generate(question, prompt, features, edits, on_token, cancelled)
-        return Steered(
-            answer,
-            self._logprobs(prompt, features, original_ids, edits),
-            self._logprobs(prompt, features, answer_ids(answer), NO_EDITS),
-            edits.n_neurons,
-        )
-
-    def generate_only(self, question: Question, steering: Steering = PLAIN) -> Answer:
-        """The (steered) answer and nothing else; for measurements."""
-        self._enter()
-        prompt = self._prompts.get(self.loaded, question)
-        features = self._features.get(self.loaded, prompt)
-        return self._generate(question, prompt, features, self._edits(steering, prompt), None, never)
+        subject = self._subject(prompt, features, parts, NO_EDITS)
+        return noises.noise_bands(self.loaded, prompt, subject, parts, cancelled)
 
     def forget(self) -> None:
         """Drop what is kept of the last prompts and pictures."""
         self._features, self._prompts = FeatureCache(), PromptCache()
+        self.reuse.forget()
 
     def close(self) -> None:
         self.forget()
@@ -329,24 +305,6 @@ class LocalEngine(ConceptCalls, NeuronCalls):
             self._thread = here
         if self._thread != here:
             raise EngineError("This engine is owned by another thread.")
-
-    def _edits(self, steering: Steering, prompt: Prompt) -> Edits:
-        anatomy = self.loaded.anatomy
-        return compile_steering(
-            steering, self._library, prompt.modality, anatomy.n_layers, anatomy.d_mlp, self.loaded.device
-        )
-
-    def _generate(
-        self,
-        question: Question,
-        prompt: Prompt,
-        features: Seen | None,
-        edits: Edits,
-        on_token: OnToken | None,
-        cancelled: IsCancelled,
-    ) -> Answer:
-        with intervene(self.loaded.anatomy, [edits]):
-            return generate(self.loaded, prompt, features, question.max_new_tokens, on_token, cancelled)
 
     def _parts(self, prompt: Prompt, target: Target, ids: Sequence[int]) -> tuple[Part, ...]:
         """The target's sides; raises BadTarget, or PromptTooLong where a side's text does not fit."""
@@ -382,13 +340,3 @@ class LocalEngine(ConceptCalls, NeuronCalls):
         """Positions that stand apart, by kind."""
         high = high_norm_positions(scored.norms, modality)
         return {"special": special_positions(self.loaded, prompt), "high-norm": high}
-
-    @torch.no_grad()
-    def _logprobs(self, prompt: Prompt, features: Seen | None, ids: Sequence[int], edits: Edits) -> tuple[float, ...]:
-        if not ids:
-            return ()
-        embeddings = embed(self.loaded, with_answer(prompt, ids), features)
-        with intervene(self.loaded.anatomy, [edits]):
-            logits = forward(self.loaded, embeddings, len(ids) + 1)[0]
-        require_finite(logits, "the logits of the teacher-forced answer")
-        return tuple(token_logprobs(logits[:-1], ids).tolist())

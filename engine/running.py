@@ -7,25 +7,27 @@ pictures, by content. Everything after them is computed anew for each request; n
 import hashlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
-from engine.contract import Alternative, Answer, AnswerToken, Cancelled, IsCancelled, OnToken, Question
-from engine.features import Seen, embed, forget, forward, picture_features, with_prompt
+from engine.contract import Alternative, Answer, AnswerToken, Cancelled, IsCancelled, OnToken, Question, never
+from engine.features import Inputs, Seen, embed, forget, forward, picture_features, recall, with_prompt
 from engine.hooks import require_finite
 from engine.loading import Loaded
 from engine.pieces import alone
 from engine.prompts import Prompt, build_prompt
 
 __all__ = [
-    "FeatureCache", "PromptCache", "answer_ids", "embed", "end_tokens", "forward", "generate", "picture_features",
-    "with_answer",
+    "FeatureCache", "PromptCache", "Row", "answer_ids", "embed", "end_tokens", "forward", "generate", "generate_rows",
+    "picture_features", "with_answer",
 ]  # fmt: skip
 
 ALTERNATIVES = 5
+
+OnStep = Callable[[Sequence["Row"]], None]
 
 
 class FeatureCache:
@@ -99,41 +101,64 @@ class Detokeniser:
         return added
 
 
-class _Watch:
-    """One generation's steps: logits come in through `_Scores`, chosen tokens through `_Stops`."""
+class Row:
+    """One row's answer as it grows: at most `limit` tokens. `ended` = the model ended it."""
 
-    def __init__(self, text: Detokeniser, image_token: int | None, on_token: OnToken | None, cancelled: IsCancelled):
-        self.text, self.image_token, self.on_token, self.cancelled = text, image_token, on_token, cancelled
-        self.logprobs: torch.Tensor | None = None
+    def __init__(self, text: Detokeniser, limit: int) -> None:
+        self.text, self.limit = text, limit
         self.tokens: list[AnswerToken] = []
         self.ended = False
 
+    @property
+    def live(self) -> bool:
+        return not self.ended and len(self.tokens) < self.limit
+
+    def answer(self, prompt: Prompt) -> Answer:
+        text = "".join(token.text for token in self.tokens).strip()
+        return Answer(text, tuple(self.tokens), "end" if self.ended else "length", prompt.tokens)
+
+    def take(self, token: int, logprob: float, top: tuple[list[float], list[int]]) -> None:
+        """The token chosen at this step, with its alternatives (log-probabilities, ids)."""
+        if token in self.text.ends:
+            self.ended = True
+            return
+        alternatives = tuple(Alternative(self.text.one(index), index, value) for value, index in zip(*top, strict=True))
+        self.tokens.append(AnswerToken(self.text.push(token), token, logprob, alternatives))
+
+
+class _Watch:
+    """One generation's steps: logits come in through `_Scores`, chosen tokens through `_Stops`."""
+
+    def __init__(self, rows: Sequence[Row], image_token: int | None, on_step: OnStep | None, cancelled: IsCancelled):
+        self.rows, self.image_token, self.on_step, self.cancelled = rows, image_token, on_step, cancelled
+        self.logprobs: torch.Tensor | None = None
+        self.steps = 0
+
     def scores(self, scores: torch.Tensor) -> torch.Tensor:
-        require_finite(scores, f"the logits of answer token {len(self.tokens) + 1}")
-        self.logprobs = torch.log_softmax(scores[0].float(), -1)
+        self.steps += 1
+        live = scores if len(self.rows) == 1 else scores[[k for k, row in enumerate(self.rows) if row.live]]
+        require_finite(live, f"the logits of answer token {self.steps}")
+        self.logprobs = torch.log_softmax(scores.float(), -1)
         if self.image_token is not None:  # a steered model can emit the picture's placeholder, which has no meaning
             scores = scores.clone()
             scores[:, self.image_token] = -torch.inf
             # Left out only now: the other tokens keep the probability that a teacher-forced pass gives them.
-            self.logprobs[self.image_token] = -torch.inf
+            self.logprobs[:, self.image_token] = -torch.inf
         return scores
 
-    def step(self, token: int) -> bool:
-        """Take the token chosen at this step; True to stop."""
+    def step(self, chosen: torch.Tensor) -> list[bool]:
+        """Take the tokens (rows,) chosen at this step; which rows stop here."""
         assert self.logprobs is not None
-        if token in self.text.ends:
-            self.ended = True
-            return True
-        top = self.logprobs.topk(min(ALTERNATIVES, len(self.logprobs)))
-        alternatives = tuple(
-            Alternative(self.text.one(index), index, value)
-            for value, index in zip(top.values.tolist(), top.indices.tolist(), strict=True)
-        )
-        entry = AnswerToken(self.text.push(token), token, float(self.logprobs[token]), alternatives)
-        self.tokens.append(entry)
-        if self.on_token:
-            self.on_token(entry)
-        return self.cancelled()
+        top = self.logprobs.topk(min(ALTERNATIVES, self.logprobs.shape[-1]))
+        logprobs = self.logprobs.gather(-1, chosen.to(self.logprobs.device)[:, None])[:, 0].tolist()
+        values, indices = top.values.tolist(), top.indices.tolist()
+        for k, token in enumerate(chosen.tolist()):
+            if self.rows[k].live:
+                self.rows[k].take(token, logprobs[k], (values[k], indices[k]))
+        if self.on_step:
+            self.on_step(self.rows)
+        stop = self.cancelled()
+        return [stop or not row.live for row in self.rows]
 
 
 class _Scores(LogitsProcessor):
@@ -149,7 +174,7 @@ class _Stops(StoppingCriteria):
         self.watch = watch
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        return torch.tensor([self.watch.step(int(input_ids[0, -1]))], device=input_ids.device)
+        return torch.tensor(self.watch.step(input_ids[:, -1]), device=input_ids.device)
 
 
 def end_tokens(loaded: Loaded) -> frozenset[int]:
@@ -161,38 +186,60 @@ def end_tokens(loaded: Loaded) -> frozenset[int]:
 
 
 @torch.no_grad()
-def generate(
+def generate_rows(
     loaded: Loaded,
-    prompt: Prompt,
-    features: Seen | None,
-    max_new_tokens: int,
-    on_token: OnToken | None = None,
-    cancelled: IsCancelled = lambda: False,
-) -> Answer:
-    """Greedy generation of one row, inside whatever hooks are active. Raises Cancelled within one token."""
+    inputs: Inputs,
+    limits: Sequence[int],
+    on_step: OnStep | None = None,
+    cancelled: IsCancelled = never,
+) -> list[Row]:
+    """Greedy generation of each row of `inputs` (prompts of one length, so that nothing is padded), inside whatever
+    hooks are active: at most `limits[k]` tokens for row k. A row that has ended is run on with a padding token, and
+    nothing of it is read. `on_step(rows)` is called after each token. Raises Cancelled within one token."""
     if cancelled():
         raise Cancelled("Stopped before the answer began.")
     ends = end_tokens(loaded)
-    watch = _Watch(Detokeniser(loaded.processor.tokenizer, ends), loaded.anatomy.image_token_id, on_token, cancelled)
-    inputs = embed(loaded, prompt.ids, features)
-    forget(loaded)
-    loaded.anatomy.runner.generate(
-        **inputs.arguments(),
-        attention_mask=torch.ones_like(inputs.ids),
-        max_new_tokens=max_new_tokens,
-        do_sample=False,
-        num_beams=1,
-        use_cache=True,
-        eos_token_id=sorted(ends),
-        pad_token_id=loaded.processor.tokenizer.pad_token_id or min(ends),
-        logits_processor=LogitsProcessorList([_Scores(watch)]),
-        stopping_criteria=StoppingCriteriaList([_Stops(watch)]),
-    )
-    forget(loaded)
+    tokenizer = loaded.processor.tokenizer
+    rows = [Row(Detokeniser(tokenizer, ends), limit) for limit in limits]
+    watch = _Watch(rows, loaded.anatomy.image_token_id, on_step, cancelled)
+    recall(loaded, inputs)
+    try:
+        loaded.anatomy.runner.generate(
+            **inputs.arguments(),
+            attention_mask=torch.ones_like(inputs.ids),
+            max_new_tokens=max(limits),
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            eos_token_id=sorted(ends),
+            pad_token_id=tokenizer.pad_token_id or min(ends),
+            logits_processor=LogitsProcessorList([_Scores(watch)]),
+            stopping_criteria=StoppingCriteriaList([_Stops(watch)]),
+        )
+    finally:
+        forget(loaded)
     if cancelled():
         raise Cancelled("Stopped on request.")
-    text = "".join(token.text for token in watch.tokens).strip()
-    return Answer(text, tuple(watch.tokens), "end" if watch.ended else "length", prompt.tokens)
+    return rows
+
+
+def generate(
+    loaded: Loaded,
+    prompt: Prompt,
+    inputs: Inputs,
+    max_new_tokens: int,
+    on_token: OnToken | None = None,
+    cancelled: IsCancelled = never,
+) -> Answer:
+    """Greedy generation of one row, `inputs` = the prompt's, inside whatever hooks are active. Raises Cancelled within
+    one token."""
+
+    def tell(rows: Sequence[Row]) -> None:
+        if on_token and not rows[0].ended:
+            on_token(rows[0].tokens[-1])
+
+    (row,) = generate_rows(loaded, inputs, [max_new_tokens], tell, cancelled)
+    return row.answer(prompt)
 
 
 def answer_ids(answer: Answer) -> list[int]:

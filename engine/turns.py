@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from engine.errors import RequestError
+
 POSITIONS = ("all", "image", "question", "answer")
 """Where a steering acts. `question` includes the template positions of the prompt; `answer` is every position from
 the prompt's last one on (the one that predicts the first answer token) — so that `answer` reaches each prediction."""
@@ -39,12 +41,15 @@ class NeuronTurn:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Steering:
     """An intervention as data. Concepts' λ add up per neuron before multiplying; single neurons are edited after.
+    `layers` (first, last), both included: concepts act in these alone; None = in all. Single neurons act wherever they
+    are.
     `control`, if set, is a seed: the same edits are dealt to random other neurons of the same layers (the control)."""
 
     concepts: tuple[ConceptTurn, ...] = ()
     neurons: tuple[NeuronTurn, ...] = ()
     positions: str = "all"
     control: int | None = None
+    layers: tuple[int, int] | None = None
 
     @property
     def empty(self) -> bool:
@@ -53,3 +58,12 @@ class Steering:
 
 PLAIN = Steering()
 """No intervention."""
+
+
+def in_layers(layers: tuple[int, int] | None, n_layers: int) -> None:
+    """Refuse layers (first, last) that a model of `n_layers` does not have. Raises RequestError."""
+    if layers is not None and not 0 <= layers[0] <= layers[1] < n_layers:
+        raise RequestError(
+            f"A steering acts in layers from 0 to {n_layers - 1}, the first not above the last; "
+            f"it asks for {layers[0]} to {layers[1]}."
+        )

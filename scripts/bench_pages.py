@@ -5,6 +5,7 @@ Starts `sfumato serve` on a free port with an empty data folder, and drives it w
 - ask → everything: from the click on *Ask* (a new picture each time) until the answer, the ranked neurons, the heat map
   and the steering panel stand on the page;
 - steering toggle → steered answer: from the click on the first concept's switch until the steered answer stands there;
+- λ change → steered answer: from a slider's new value until the answer steered by it, of several tokens, stands there;
 - a cached run's page: the server's time for the HTML, without a browser.
 
     python scripts/bench_pages.py [--asks 15] [--json FILE]
@@ -29,6 +30,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from engine.builtin import scenes, world
 from tests.support import CHROMIUM_FLAGS, find_chromium
+
+LIVE = "λ change → steered answer"
+GOALS = {"ask → everything": 500, "steering toggle → steered answer": 200, LIVE: 250, "cached run": 50}
+"""Milliseconds."""
 
 
 def free_port() -> int:
@@ -58,13 +63,13 @@ def new_picture(number: int) -> bytes:
     return buffer.getvalue()
 
 
-def ask(page: Page, base: str, number: int) -> float:
+def ask(page: Page, base: str, number: int, question: str = "what is on the left?") -> float:
     """Milliseconds from the click to the complete page."""
     page.goto(base)
     page.set_input_files(
         "input[type=file]", {"name": f"{number}.png", "mimeType": "image/png", "buffer": new_picture(number)}
     )
-    page.fill("[name=question]", "what is on the left?")
+    page.fill("[name=question]", question)
     page.wait_for_timeout(300)
     began = time.perf_counter()
     page.get_by_role("button", name="Ask", exact=True).click()
@@ -85,8 +90,26 @@ def toggle(page: Page) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
+def slide(page: Page, lam: float) -> float:
+    """Milliseconds from the leading concept's new λ to the finished answer of that λ."""
+    page.wait_for_timeout(300)
+    shown = page.url
+    began = time.perf_counter()
+    page.locator("#steer-form input[type=range]").first.evaluate(
+        "(slider, lam) => { slider.value = lam; slider.dispatchEvent(new Event('input', {bubbles: true})); "
+        "slider.dispatchEvent(new Event('change', {bubbles: true})); }",
+        lam,
+    )
+    page.wait_for_function(
+        "(shown) => location.href !== shown && document.querySelector('#steered .side.turned .pair')",
+        arg=shown,
+        polling="raf",
+    )
+    return 1000 * (time.perf_counter() - began)
+
+
 def measure(base: str, asks: int) -> dict[str, list[float]]:
-    times: dict[str, list[float]] = {"ask → everything": [], "steering toggle → steered answer": [], "cached run": []}
+    times: dict[str, list[float]] = {name: [] for name in GOALS}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(CHROMIUM_FLAGS))
         page = browser.new_page(viewport={"width": 1440, "height": 900})
@@ -94,9 +117,13 @@ def measure(base: str, asks: int) -> dict[str, list[float]]:
             asked = ask(page, base, number)
             address = page.url
             turned = toggle(page)
+            ask(page, base, number, "describe the picture.")
+            toggle(page)
+            slid = slide(page, 1 + number % 3)
             if number >= 2:  # the first two warm the server and the browser up
                 times["ask → everything"].append(asked)
                 times["steering toggle → steered answer"].append(turned)
+                times[LIVE].append(slid)
         browser.close()
     with httpx.Client() as client:
         for _ in range(30):
@@ -132,9 +159,6 @@ def quiz(base: str, n: int) -> tuple[int, int]:
                 asked += 1
                 right += run["answer"] == answer
     return right, asked
-
-
-GOALS = {"ask → everything": 500, "steering toggle → steered answer": 200, "cached run": 50}
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterator
+from typing import Any
 
 # Before anything imports torch: one thread (on tiny models a second costs more than it brings), and no model hub.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,7 +13,7 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 import psycopg
 import pytest
 
-from tests.support import ROOT, find_chromium, find_postgres, missing, postgres_cluster
+from tests.support import find_chromium, find_postgres, missing, postgres_cluster
 
 
 @pytest.fixture(scope="session")
@@ -29,12 +30,18 @@ def postgres_server() -> Iterator[str]:
         yield url
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests are dealt to several processes (`--dist loadgroup`): all that open a browser go to one, which then has
-    one browser; the others stay together by file, for what their fixtures load."""
-    for item in items:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        item.add_marker(pytest.mark.xdist_group("browser" if folder == "e2e" else item.path.name))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where tests are dealt to several processes: all that open a browser go to one, which has one browser then; the
+    others stay together by file, for what their fixtures load."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "browser" if "/e2e/" in file else file
+
+    return ByFile(config, log)
 
 
 _numbers = itertools.count(1)

@@ -2,22 +2,23 @@
 
 import dataclasses
 
+from app.contexts.latents import LatentsView
 from app.contexts.run import (
     AnswerView,
     NeuronsView,
     PictureView,
     StatusView,
-    SteeredView,
-    SteerView,
     WhereView,
 )
+from app.contexts.steering import SteeredView, SteerView
+from app.contexts.sweep import SweepView
 from app.contexts.trust import TrustView
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shell:
-    """What every page shows around its content. `active` = 'ask' | 'runs' | 'concepts' | 'model' | ''.
-    `model_state` = 'loading' | 'ready' | 'refused'; `model_message` says so in words ('' when ready)."""
+    """What every page shows around its content. `active` = 'ask' | 'runs' | 'concepts' | 'evaluate' |
+    'model' | ''. `model_state` = 'loading' | 'ready' | 'refused'; `model_message` says so in words ('' when ready)."""
 
     title: str
     active: str
@@ -112,6 +113,8 @@ class RunPage:
     steered: SteeredView
     where: WhereView
     trust: TrustView
+    sweep: SweepView
+    latents: LatentsView
     compare: str = ""
 
 

@@ -155,7 +155,8 @@ class MembershipView:
 @dataclasses.dataclass(frozen=True, slots=True)
 class NeuronRow:
     """A ranked neuron. `heat` = URL that shows its heat map; `selected` = it is shown. `image_share` ∈ [0, 1].
-    `steer` = URL that adds it to the steering panel; `page` = its own page, '' where its model is not known."""
+    `steer` = URL that adds it to the steering panel; `page` = its own page, '' where its model is not known; `label` =
+    what people call it, or ''."""
 
     rank: int
     neuron: str
@@ -170,6 +171,7 @@ class NeuronRow:
     selected: bool
     steer: str
     page: str = ""
+    label: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,114 +209,6 @@ class NeuronsView:
     sums: tuple[tuple[str, str], ...] = ()
     apart: tuple[ApartView, ...] = ()
     left_out: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConceptTurnRow:
-    """A concept in the steering panel. `lam` = current λ as text for the slider (−2 … 4, step 0.1; '0' = alone);
-    `on` = it is part of the present steering. `weight` = Σ μ s as text with sign, `polarity` of it; `bar` = the
-    similarity relative to the largest; `members` = how many neurons it steers through. `field` = name of the form field
-    that carries λ. `heat` = URL of its heat map.
-    `factor` = the multiplier at μ = 1 as text (1 + λ, e.g. '×0.0'), '' when alone. `similarity` of the concept and the
-    answer's own fuzzy set as text, '' while unknown; the most similar concepts come first. `weak`: the concept
-    failed its validation."""
-
-    concept: str
-    kind: str
-    field: str
-    lam: str
-    on: bool
-    members: int
-    weight: str
-    polarity: str
-    bar: float
-    heat: str
-    href: str
-    factor: str = ""
-    similarity: str = ""
-    weak: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NeuronTurnRow:
-    """A single neuron in the steering panel; `factor` = multiplier as text (0 … 4; '1' = alone), `field` its name.
-    `drop` = URL of this page without it."""
-
-    neuron: str
-    field: str
-    factor: str
-    on: bool
-    drop: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SteerView:
-    """templates/runs/_steer.html (root #steer): a form that POSTs the whole steering to `action`. The rows are the
-    concepts that carried the answer most, then those added by hand. `add_options` = names for a datalist;
-    `add_action` = URL (GET) to add a concept or neuron by name (field `add`), carrying `hidden`.
-    `positions` are options of a select named `positions`. `reset` = URL of this page without any
-    steering ('' when nothing is steered)."""
-
-    waiting: bool
-    action: str
-    concepts: tuple[ConceptTurnRow, ...]
-    neurons: tuple[NeuronTurnRow, ...]
-    positions: tuple[Choice, ...]
-    add_action: str
-    add_options: tuple[str, ...]
-    add_error: str
-    hidden: tuple[tuple[str, str], ...]
-    empty: str
-    reset: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PairToken:
-    """A token of one answer with its probability under both models. `changed`: not the same token as in the other
-    answer at this place."""
-
-    text: str
-    id: int
-    original: float
-    original_percent: str
-    steered: float
-    steered_percent: str
-    changed: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SteeredView:
-    """templates/runs/_steered.html (root #steered): default and steered side by side. `present` = there is a steered
-    run; otherwise an empty state that teaches. `summary` = the steering in words ("traffic light λ −1 · 128 neurons").
-    `control` = what the random set of equal size answered, in words, '' while unknown. `heat_original`,
-    `heat_steered`: cells on one common scale (empty when unknown), of `heat_of` (what the maps show).
-    `alternatives_of` = the token of the default and of the steered answer that the alternatives stand for."""
-
-    present: bool
-    live: bool
-    events: str
-    href: str
-    summary: str
-    original_text: str
-    steered_text: str
-    same_answer: bool
-    original_tokens: tuple[PairToken, ...]
-    steered_tokens: tuple[PairToken, ...]
-    alternatives_original: tuple[AlternativeView, ...]
-    alternatives_steered: tuple[AlternativeView, ...]
-    control: str
-    control_same: bool
-    duration: str
-    error: str
-    remedy: str
-    undo: str
-    picture: str
-    width: int
-    height: int
-    heat_original: tuple[HeatCell, ...]
-    heat_steered: tuple[HeatCell, ...]
-    heat_of: str = ""
-    alternatives_of: tuple[str, str] = ("", "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

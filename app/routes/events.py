@@ -2,8 +2,8 @@
 
 Each event is named after the fragment it replaces and carries the whole fragment as it is now. Whoever connects gets
 the present state first, so that late and reloaded pages are right; when nothing more will come, `end` is sent.
-`?only=steered` follows the steered run that stands beside this one, `?only=trust` what is measured of the target; each
-sends that fragment alone.
+`?only=steered` follows the steered run that stands beside this one, `?only=trust` what is measured of the target,
+`?only=sweep` the points of a sweep, `?only=latents` a ranking of latents; each sends that fragment alone.
 """
 
 from collections.abc import AsyncIterator
@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from app import state
+from app import state, sweeping
 from app.routes.runs import loaded_state, rendered
 from app.services import Services, Serving
 from app.state import PageState
-from app.views import page, trust
+from app.views import latents, page, sweep, trust
 
 router = APIRouter()
 
@@ -36,9 +36,14 @@ async def events(
     beside = only == "steered" and bool(wanted.steer)
     panel = wanted.panel or page.new_panel()
     sent: dict[str, str] = {}
-    async for _ in services.broker.changes(wanted.steer if beside else run_id, panel):
+    topic = sweeping.topic(wanted.sweep) if only == "sweep" else wanted.steer if beside else run_id
+    async for _ in services.broker.changes(topic, panel):
         if only == "trust":
             fragments, settled = await run_in_threadpool(_trust, services, run_id, wanted, panel)
+        elif only == "sweep":
+            fragments, settled = await run_in_threadpool(_sweep, services, run_id, wanted, panel)
+        elif only == "latents":
+            fragments, settled = await run_in_threadpool(_latents, services, run_id, wanted, panel)
         else:
             fragments, settled = await run_in_threadpool(_now, services, run_id, wanted, panel, beside, bool(sent))
         for name, fragment in fragments.items():
@@ -61,8 +66,8 @@ def _now(
     own = loaded.parent is not None
     streaming = begun and loaded.run.answer is None and loaded.run.live
     names = ("status", "answer", *(("steered",) if own else ())) if streaming else page.FRAGMENTS
-    if not own and not streaming:
-        names = tuple(name for name in names if name != "steered")
+    if not streaming:
+        names = tuple(name for name in names if name != "sweep" and (own or name != "steered"))
     return rendered(services, loaded, panel, names), page.settled(loaded)
 
 
@@ -70,3 +75,15 @@ def _trust(services: Services, run_id: str, wanted: PageState, panel: str) -> tu
     loaded = loaded_state(services, run_id, wanted)
     fragment = services.renderer.fragment("trust", trust.view(loaded, panel))
     return {"trust": fragment}, trust.settled(loaded)
+
+
+def _sweep(services: Services, run_id: str, wanted: PageState, panel: str) -> tuple[dict[str, str], bool]:
+    loaded = loaded_state(services, run_id, wanted)
+    fragment = services.renderer.fragment("sweep", sweep.view(loaded, services.worker, panel))
+    return {"sweep": fragment}, sweep.settled(loaded)
+
+
+def _latents(services: Services, run_id: str, wanted: PageState, panel: str) -> tuple[dict[str, str], bool]:
+    loaded = loaded_state(services, run_id, wanted)
+    fragment = services.renderer.fragment("latents", latents.view(loaded, services.worker, panel))
+    return {"latents": fragment}, latents.settled(loaded)

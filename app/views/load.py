@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app import formats, jobs, longjobs, queries, records, steerings
+from app import formats, jobs, latentqueries, longjobs, neuronqueries, queries, records, steerings
 from app.arrays import Floats, unpack
 from app.queries import ConceptFact
 from app.state import PageState
-from app.tables import AttributionRow, JobRow, NeuronRow, Picture, Run
+from app.tables import AttributionRow, JobRow, NeuronRow, Picture, Preset, Run
 from app.targets import TargetChoice, outside
 from engine.contract import AnswerToken, Target, UnknownName
 
@@ -18,10 +18,12 @@ from engine.contract import AnswerToken, Target, UnknownName
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loaded:
     """One state of a run's page. `choice` is the target, None without an answer. `beside` is the steered run that
-    stands beside this one (or this run itself, on a steered run's own page); `beside_of` the run it was steered from.
-    `memberships` by (layer, index). `measured`: the target's measurements by kind; `places` in the queue of those that
-    wait; `paces`: (steps, seconds) that such a one took last time, of those that are not done. `model`: what the run
-    remembers of its model."""
+    stands beside this one (or this run itself, on a steered run's own page); `beside_of` the run it was steered from;
+    `whole_of`: the attributions of their whole answers, as (original, steered), None while they are not there.
+    `memberships` by (layer, index); `labels` by name. `measured`: the target's measurements by kind; `places` in the
+    queue of those that wait; `paces`: (steps, seconds) that such a one took last time, of those that are not done.
+    `model`: what the run remembers of its model. `sweep`: the one that the state names, `latents`: the ranking that it
+    names, or the newest, each with its place in the queue."""
 
     run: Run
     picture: Picture | None
@@ -36,6 +38,7 @@ class Loaded:
     concepts: dict[str, ConceptFact]
     beside: Run | None
     beside_of: Run | None
+    whole_of: tuple[AttributionRow | None, AttributionRow | None]
     heats: tuple[Floats | None, Floats | None]
     grid: Any
     measured: Mapping[str, JobRow]
@@ -43,6 +46,12 @@ class Loaded:
     paces: Mapping[str, tuple[int, float]]
     position: int
     queue: int
+    presets: tuple[Preset, ...] = ()
+    sweep: JobRow | None = None
+    sweep_place: int = 0
+    latents: JobRow | None = None
+    latents_place: int = 0
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -144,7 +153,11 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
         if child is None or child.parent_id != run.id:
             raise UnknownName(f"There is no steered run “{state.steer[:40]}” of this run.")
         beside, beside_of = child, run
-    heats, grid = _heats(session, beside, beside_of)
+    sweep = _sweep(session, run, state.sweep)
+    latents = latentqueries.of_run(session, run.id, state.latents)
+    answered = bool(beside is not None and beside.answer)
+    whole_of = (_whole(session, beside_of), _whole(session, beside)) if answered else (None, None)
+    heats, grid = _heats(*whole_of)
     measured = _measured(session, run, choice, state.method)
     return Loaded(
         run=run,
@@ -160,6 +173,7 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
         concepts=concepts,
         beside=beside,
         beside_of=beside_of,
+        whole_of=whole_of,
         heats=heats,
         grid=grid,
         measured=measured,
@@ -167,7 +181,20 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
         paces=_paces(session, run, choice, state.method, measured),
         position=queries.queue_position(session, run, jobs.SLOW_METHODS),
         queue=queries.queue_length(session),
+        presets=tuple(queries.presets(session, run.model_revision)) if run.model_revision else (),
+        sweep=sweep,
+        sweep_place=longjobs.place(session, sweep) if sweep is not None else 0,
+        latents=latents,
+        latents_place=longjobs.place(session, latents) if latents is not None else 0,
+        labels=neuronqueries.labels(session, run.model_revision, [f"text.{n.layer}.{n.index}" for n in neurons]),
     )
+
+
+def _sweep(session: Session, run: Run, job_id: str) -> JobRow | None:
+    row = session.get(JobRow, job_id) if job_id else None
+    if job_id and (row is None or row.kind != longjobs.SWEEP or row.run_id != run.id):
+        raise UnknownName(f"There is no sweep “{job_id[:40]}” of this run.")
+    return row
 
 
 def _measured(session: Session, run: Run, choice: TargetChoice | None, method: str) -> dict[str, JobRow]:
@@ -206,16 +233,19 @@ def _verify(state: PageState, run: Run, concepts: Mapping[str, ConceptFact]) -> 
             raise UnknownName(f"There is no layer {layer} in this model: its layers go from 0 to {last}.")
 
 
-def _heats(session: Session, steered: Run | None, original: Run | None) -> tuple[tuple[Any, Any], Any]:
+def _whole(session: Session, run: Run | None) -> AttributionRow | None:
+    """The attribution of a run's whole answer by its own method."""
+    if run is None or not run.answer:
+        return None
+    return queries.attribution(session, run.id, f"0-{len(run.answer['tokens'])}", run.method)
+
+
+def _heats(original: AttributionRow | None, steered: AttributionRow | None) -> tuple[tuple[Any, Any], Any]:
     """The evidence heat maps of both whole answers, with their grid, once both are there."""
-    if steered is None or original is None or not steered.picture_hash or not (steered.answer and original.answer):
-        return (None, None), None
-    rows = [
-        queries.attribution(session, run.id, f"0-{len(run.answer['tokens'])}", run.method)
-        for run in (original, steered)
-        if run.answer
+    maps = [
+        unpack(row.arrays).get("evidence_heat") if row is not None and row.arrays else None
+        for row in (original, steered)
     ]
-    maps = [unpack(row.arrays).get("evidence_heat") if row is not None and row.arrays else None for row in rows]
-    if any(heat is None for heat in maps) or rows[0] is None or not rows[0].summary:
+    if any(heat is None for heat in maps) or original is None or not original.summary:
         return (None, None), None
-    return (maps[0], maps[1]), rows[0].summary["grid"]
+    return (maps[0], maps[1]), original.summary["grid"]

@@ -4,11 +4,11 @@ import secrets
 
 from app.contexts import RunPage, Shell
 from app.state import address
-from app.views import answer, heat, neurons, sides, steering, trust, where
+from app.views import answer, heat, latents, neurons, sides, steering, sweep, trust, where
 from app.views.load import Loaded
 from app.worker import Worker
 
-FRAGMENTS = ("status", "answer", "picture", "neurons", "steer", "steered", "where", "trust")
+FRAGMENTS = ("status", "answer", "picture", "neurons", "steer", "steered", "where", "trust", "sweep", "latents")
 SMALL_WORLD = (
     "The built-in model only knows its small world of drawn everyday things, shapes and colours; about other pictures "
     "it guesses. Start the server with --model NAME or --model FOLDER to ask a larger model."
@@ -41,6 +41,8 @@ def run_page(loaded: Loaded, worker: Worker, shell: Shell, *, panel: str, sample
         steered=steering.beside(loaded, other.tokens if other else None, panel),
         where=where.view(loaded),
         trust=trust.view(loaded, panel),
+        sweep=sweep.view(loaded, worker, panel),
+        latents=latents.view(loaded, worker, panel),
         compare=sides.url(loaded.url),
     )
 

@@ -13,10 +13,13 @@ from app.contexts import (
     ConceptTurnRow,
     NeuronTurnRow,
     PairToken,
+    PresetLine,
+    PresetsView,
     SteeredView,
     SteerView,
 )
 from app.state import address
+from app.views import moved
 from app.views.answer import alternatives
 from app.views.heat import EVIDENCE, cells, picture_src
 from app.views.load import Loaded
@@ -24,22 +27,28 @@ from engine.contract import MAX_SET, POSITIONS, AnswerToken, RequestError
 
 LEADING = 6
 POSITION_LABELS = {"all": "all positions", "image": "image", "question": "question", "answer": "answer"}
+SLIDER = (0.0, 4.0)
+"""Factors that a neuron's slider reaches; all of steerings.FACTOR_RANGE once the present one lies outside."""
+LISTED = 12
+"""Presets that the panel's menu lists."""
 
 
 def panel(loaded: Loaded, panel_id: str) -> SteerView:
     """The form. It shows the steering of the run that stands beside this one, or its own on a steered run's page; first
-    the concepts most similar to the answer."""
+    concepts that are most similar to the answer, those whose validation failed after the others."""
     state, run = loaded.state, loaded.run
     present = loaded.beside.steering if loaded.beside is not None and loaded.beside.steering else None
     lams = dict(present["concepts"]) if present else {}
-    factors = {(layer, index): value for layer, index, _, value in present["neurons"]} if present else {}
+    edits = {(layer, index): (how, value) for layer, index, how, value in present["neurons"]} if present else {}
+    peaks = {(row.layer, row.index): row.peak for row in loaded.neurons}
     positions = present["positions"] if present else "all"
     added, neurons, errors = _added(loaded)
     summary = loaded.attribution.summary if loaded.attribution is not None else None
     listed = summary["concepts"] if summary else []
     scores = {name: score for name, score, _ in listed}
     alike = {name: similarity for name, _, similarity in listed}
-    leading = [name for name in scores if name in loaded.concepts][:LEADING]
+    nearest = [name for name in scores if name in loaded.concepts][: 2 * LEADING]
+    leading = sorted(nearest, key=lambda name: loaded.concepts[name].weak)[:LEADING]
     names = list(dict.fromkeys([*leading, *(name for name in lams if name in loaded.concepts), *added]))
     largest = max((alike.get(name, 0.0) for name in names), default=0.0)
     return SteerView(
@@ -48,14 +57,48 @@ def panel(loaded: Loaded, panel_id: str) -> SteerView:
         concepts=tuple(
             _concept(loaded, name, scores.get(name), alike.get(name), lams.get(name), largest) for name in names
         ),
-        neurons=tuple(_neuron(loaded, key, factors.get(key)) for key in dict.fromkeys([*factors, *neurons])),
+        neurons=tuple(
+            _neuron(loaded, key, edits.get(key), peaks.get(key)) for key in dict.fromkeys([*edits, *neurons])
+        ),
         positions=tuple(Choice(POSITION_LABELS[name], "", name == positions, name) for name in POSITIONS),
         add_action=f"/runs/{run.id}",
         add_options=tuple(sorted(set(loaded.concepts) - set(names))),
         add_error=" ".join(errors),
         hidden=(*state.pairs(), ("panel", panel_id)),
-        empty="" if names or factors or neurons else _empty(loaded),
+        empty="" if names or edits or neurons else _empty(loaded),
         reset=(state.url(run.parent_id or run.id, steer="")) if present else "",
+        **_layers(loaded, present.get("layers") if present else None),
+        presets=menu(loaded, panel_id),
+        sweep=f"/runs/{run.id}/sweep",
+    )
+
+
+def _layers(loaded: Loaded, present: Sequence[int] | None) -> dict[str, tuple[Choice, ...]]:
+    """The options of the two selects; none for a model of one layer, or an unknown one."""
+    count = int(loaded.model.get("n_layers", 0))
+    if count < 2:
+        return {}
+    first, last = present or (None, count - 1)
+    return {
+        "first": (
+            Choice("all", "", first is None, ""),
+            *(Choice(str(layer), "", layer == first, str(layer)) for layer in range(count)),
+        ),
+        "last": tuple(Choice(str(layer), "", layer == last, str(layer)) for layer in range(count)),
+    }
+
+
+def menu(loaded: Loaded, panel_id: str) -> PresetsView:
+    """The presets that this run's model has."""
+    shown = loaded.presets[:LISTED]
+    return PresetsView(
+        lines=tuple(
+            PresetLine(row.name, steerings.in_words(row.steering), f"/presets/{row.id}/apply") for row in shown
+        ),
+        hidden=(("run", loaded.run.id), ("panel", panel_id), *loaded.state.pairs()),
+        save=f"/presets?run={loaded.run.id}",
+        href=f"/presets?run={loaded.run.id}",
+        more=len(loaded.presets) - len(shown),
     )
 
 
@@ -105,18 +148,35 @@ def _concept(
         factor=f"×{1 + lam:.1f}".replace("-", "−") if lam else "",
         similarity=formats.membership(alike) if alike is not None else "",
         weak=fact.weak,
+        step=_step(lam or 0.0),
     )
 
 
-def _neuron(loaded: Loaded, key: tuple[int, int], factor: float | None) -> NeuronTurnRow:
+def _step(value: float) -> str:
+    """Tenths, unless the value lies between them: a slider would round it, and post what nobody asked for."""
+    return "0.1" if math.isclose(10 * value, round(10 * value), abs_tol=1e-6) else "any"
+
+
+def _neuron(loaded: Loaded, key: tuple[int, int], edit: tuple[str, float] | None, peak: float | None) -> NeuronTurnRow:
     neuron = f"text.{key[0]}.{key[1]}"
-    kept = tuple(name for name in loaded.state.add if name != neuron)
+    how, amount = edit or ("scale", 1.0)
+    factor = amount if how == "scale" else 1.0
+    low, high = SLIDER if SLIDER[0] <= factor <= SLIDER[1] else steerings.FACTOR_RANGE
     return NeuronTurnRow(
         neuron=neuron,
         field=f"{steerings.NEURON_FIELD}{neuron}",
-        factor=f"{1 if factor is None else factor:g}",
-        on=factor is not None,
-        drop=loaded.state.url(loaded.run.id, add=kept, **({"steer": ""} if factor is not None else {})),
+        factor=f"{factor:g}",
+        on=edit is not None,
+        operations=tuple(Choice(name, "", name == how, name) for name in steerings.SYMBOLS),
+        operation_field=f"{steerings.OPERATION_FIELD}{neuron}",
+        value="" if how == "scale" else f"{amount:.8g}",
+        value_field=f"{steerings.VALUE_FIELD}{neuron}",
+        low=f"{low:g}",
+        high=f"{high:g}",
+        step=_step(factor),
+        says=steerings.edit(how, amount).replace(" ", "") if edit is not None else "",
+        peak=steerings.number(peak) if peak is not None else "",
+        usual=f"{peak or 1:.3g}",
     )
 
 
@@ -145,8 +205,8 @@ def beside(loaded: Loaded, partial: tuple[AnswerToken, ...] | None, panel_id: st
         original_text=(original.answer or {}).get("text", ""),
         steered_text=steered.answer["text"] if steered.answer else "".join(t.text for t in streamed).strip(),
         same_answer=bool(now) and [t.id for t in was] == [t.id for t in now],
-        original_tokens=_pairs(was, now, pair.get("original_under_steered", ()), steered=False),
-        steered_tokens=_pairs(now, was, pair.get("steered_under_original", ()), steered=True),
+        original_tokens=_pairs(was, moved.differing(was, now), pair.get("original_under_steered", ()), steered=False),
+        steered_tokens=_pairs(now, moved.differing(now, was), pair.get("steered_under_original", ()), steered=True),
         alternatives_original=_at(was, apart) if now else (),
         alternatives_steered=_at(now, apart),
         control=_control(control) or ("not run: this steering was left for another one" if stopped else ""),
@@ -162,6 +222,9 @@ def beside(loaded: Loaded, partial: tuple[AnswerToken, ...] | None, panel_id: st
         heat_steered=cells(loaded.heats[1], loaded.grid, size, largest),
         heat_of=EVIDENCE,
         alternatives_of=(_text_at(was, apart), _text_at(now, apart)),
+        original_parts=moved.parts((original.answer or {}).get("text", ""), was, now),
+        steered_parts=moved.parts((steered.answer or {}).get("text", ""), now, was),
+        **moved.concepts(loaded, steered),
     )
 
 
@@ -195,11 +258,11 @@ def _at(tokens: Sequence[AnswerToken], place: int) -> tuple[AlternativeView, ...
 
 
 def _text_at(tokens: Sequence[AnswerToken], place: int) -> str:
-    return tokens[min(place, len(tokens) - 1)].text.strip() if tokens else ""
+    return tokens[min(place, len(tokens) - 1)].text if tokens else ""
 
 
 def _pairs(
-    tokens: Sequence[AnswerToken], others: Sequence[AnswerToken], elsewhere: Sequence[float], *, steered: bool
+    tokens: Sequence[AnswerToken], differs: Sequence[bool], elsewhere: Sequence[float], *, steered: bool
 ) -> tuple[PairToken, ...]:
     """Each token with its probability under both models; `elsewhere` = log-probabilities under the other one."""
     made = []
@@ -208,13 +271,12 @@ def _pairs(
         there = math.exp(min(0.0, elsewhere[place])) if place < len(elsewhere) else 0.0
         original, turned = (there, here) if steered else (here, there)
         known = place < len(elsewhere)
-        changed = bool(others) and (place >= len(others) or others[place].id != token.id)
         made.append(
             PairToken(
                 token.text, token.id,
                 original, formats.percent(original) if known or not steered else "…",
                 turned, formats.percent(turned) if known or steered else "…",
-                changed,
+                differs[place],
             )
         )  # fmt: skip
     return tuple(made)

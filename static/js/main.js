@@ -10,6 +10,7 @@ import "./keys.js";
 import "./picture.js";
 import "./requests.js";
 import "./steer.js";
+import "./sweep.js";
 import { remember } from "./page.js";
 
 document.addEventListener("click", (event) => {

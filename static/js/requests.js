@@ -1,17 +1,31 @@
 // How htmx asks and swaps on this site.
 
-// The steered run that stands beside this one changes with every move of a slider, while links keep the state in
-// which they were rendered: the address bar is right, so `steer` is taken from it.
+// The steered run that stands beside this one changes with every move of a slider, and so does a sweep, while links and
+// forms keep the state in which they were rendered: the address bar is right, so both are taken from it.
+const KEPT = ["steer", "sweep"];
+
+function keep(fields, names) {
+  for (const name of names) {
+    fields.delete(name);
+    for (const id of new URLSearchParams(location.search).getAll(name)) fields.append(name, id);
+  }
+}
+
 function keepSteer(url) {
-  url.searchParams.delete("steer");
-  for (const id of new URLSearchParams(location.search).getAll("steer")) url.searchParams.append("steer", id);
+  keep(url.searchParams, KEPT);
   return url.pathname + url.search;
 }
 
 document.addEventListener("htmx:configRequest", (event) => {
   const { elt, verb, formData } = event.detail;
+  if (verb === "post" && elt.closest("#steer-form, #sweep")) keep(formData, KEPT);
+  if (elt.id === "steer-form" && event.detail.triggeringEvent?.type !== "submit") {
+    // A slider sends the panel: not the button that was pressed last and still has the focus, as htmx would have it.
+    event.detail.path = elt.getAttribute("hx-post");
+    for (const name of ["row", "drop"]) formData.delete(name);
+  }
   if (verb !== "get" || !elt.closest("#run")) return;
-  formData.delete("steer");
+  for (const name of KEPT) formData.delete(name);
   for (const [name, value] of [...formData]) if (value === "") formData.delete(name);
   const path = elt.hasAttribute("data-here") ? location.pathname : event.detail.path;
   event.detail.path = keepSteer(new URL(path, location.href));
@@ -25,7 +39,7 @@ document.addEventListener("click", (event) => {
 // A morph keeps what the reader did to the page. Open details stay open; a drawn figure is left to figures.js; and the
 // steering panel's controls stay as they stand, for the reader may have moved them since the answer was asked for; so
 // do the fields of the form that explains something else.
-const CONTROLS = '#steer-form :is([type="range"], [type="checkbox"], select), #explain :is(input, select)';
+const CONTROLS = '#steer-form :is([type="range"], [type="checkbox"], [type="number"], select), #preset-name, #explain :is(input, select)';
 
 function keepField(field, fresh) {
   for (const name of ["aria-invalid", "aria-describedby"]) {

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from pathlib import Path
 
 import pytest
@@ -177,14 +178,23 @@ def test_a_model_that_cannot_be_loaded_does_not_take_the_pages_down(tmp_path: Pa
 
 
 def test_questions_wait_while_the_model_loads(tmp_path: Path) -> None:
-    with serving(tmp_path, lambda: FakeEngine(load_delay=0.5), ready=False) as browser:
-        assert "loading" in browser.http.get("/").text
+    there = threading.Event()
+
+    def loaded() -> Engine:
+        there.wait(20)
+        return FakeEngine()
+
+    with serving(tmp_path, loaded, ready=False) as browser:
+        asks = 'id="model-now" class="loading" hx-get="/models"'
+        assert asks in browser.http.get("/").text, "the page goes on asking for the model"
         assert browser.http.get("/healthz").json()["model"] == "loading"
         url = browser.ask(wait=False)
         assert "loading the model" in browser.http.get(url).text
         assert browser.ask(wait=False) == url
+        there.set()
         assert browser.settled(url)["answer"]
         assert browser.ask() == url, "the run has its true identity now"
+        assert asks not in browser.http.get("/models").text
 
 
 def test_a_full_queue_says_so(tmp_path: Path) -> None:

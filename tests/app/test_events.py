@@ -19,7 +19,8 @@ def test_a_finished_run_sends_everything_once(shared: Browser) -> None:
     url = shared.ask()
     response = shared.http.get(f"{url}/events")
     assert response.headers["content-type"].startswith("text/event-stream")
-    assert names(response.text) == ["status", "answer", "picture", "neurons", "steer", "where", "trust", "end"]
+    shown = ["status", "answer", "picture", "neurons", "steer", "where", "trust", "latents"]
+    assert names(response.text) == [*shown, "end"]
     page = shared.http.get(f"{url}?fragment=answer").text
     sent = re.search(r"event: answer\n((?:data: .*\n)+)", response.text)
     assert sent

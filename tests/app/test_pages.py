@@ -261,11 +261,17 @@ def test_a_run_list_has_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert "number 4" not in second
 
 
-@pytest.mark.parametrize(("path", "limit"), [("run", 12), ("/runs", 3), ("/", 3), ("/concepts", 4)])
+@pytest.mark.parametrize(
+    ("path", "limit"), [("run", 15), ("steered", 18), ("/runs", 3), ("/", 3), ("/concepts", 4), ("/presets", 2)]
+)
 def test_pages_take_a_fixed_number_of_queries(browser: Browser, pictures: Path, path: str, limit: int) -> None:
     url = browser.ask("What is on the right?", (pictures / "ok.png").read_bytes())
     for number in range(4):
         browser.ask(f"What is number {number}?")
+    if path == "steered":
+        child = browser.turn(url, "penguin", -1)
+        browser.settled(child)
+        path, url = "run", f"{url}?steer={child.rsplit('/', 1)[1]}"
     statements = []
 
     def count(_conn: Any, _cursor: Any, statement: str, *_: Any) -> None:

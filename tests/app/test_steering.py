@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 
 from app.tables import Run
 from tests.app.conftest import HTMX, Browser, until
+from tests.app.test_validation import weaken
 
 
 def children(browser: Browser) -> int:
@@ -62,6 +63,40 @@ def test_without_javascript(browser: Browser) -> None:
     page = browser.http.get(response.headers["location"]).text
     assert "answer positions" in page
     assert re.search(r'<option value="answer" selected>', page)
+
+
+def test_concepts_that_pass_stand_before_weak_ones(browser: Browser) -> None:
+    url = browser.ask()
+    named = [concept["name"] for concept in browser.data(url)["concepts"]]
+    assert panel_of(browser, url) == named[:6]
+    for name in (named[0], *named[7:]):
+        weaken(browser, name)
+    assert panel_of(browser, url) == named[1:7], "however similar it is to the answer"
+    weaken(browser, named[3])
+    passing = [name for name in named[1:7] if name != named[3]]
+    assert panel_of(browser, url) == [*passing, named[0]], "the most similar ones fill what is left"
+
+
+def panel_of(browser: Browser, url: str) -> list[str]:
+    return re.findall(r'data-field="concept:([^"]+)"', browser.http.get(url).text)
+
+
+def test_a_neuron_that_leaves_the_panel_takes_only_its_own_edit_along(browser: Browser) -> None:
+    url = browser.ask()
+    answer = browser.data(url)["answer"]
+    alone = browser.turn(url, answer, -1)
+    data = {f"concept:{answer}": "-1", "neuron:text.0.1": "0", "neuron:text.0.2": "1", "panel": "p"}
+    state = f"{url}?steer={browser.turn(url, answer, -2).rsplit('/', 1)[1]}&add=text.0.1&add=text.0.2"
+    assert 'name="drop" value="neuron:text.0.1"' in browser.http.get(state).text
+    form = {**data, "add": ["text.0.1", "text.0.2"], "drop": "neuron:text.0.1"}
+    response = browser.http.post(f"{url}/steer", data=form, follow_redirects=False)
+    assert response.headers["location"] == f"{url}?steer={alone.rsplit('/', 1)[1]}&add=text.0.2"
+    response = browser.http.post(f"{url}/steer", data=form, headers=HTMX)
+    assert response.headers["HX-Push-Url"] == f"{url}?steer={alone.rsplit('/', 1)[1]}&add=text.0.2"
+    assert re.findall(r'<section id="(\w+)"', response.text) == ["steer", "steered", "neurons", "picture", "answer"]
+    assert "neuron:text.0.2" in response.text
+    assert 'value="neuron:text.0.1"' not in response.text
+    browser.settled(alone)
 
 
 def test_a_steered_run_has_a_page_of_its_own(browser: Browser) -> None:

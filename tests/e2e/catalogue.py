@@ -1,7 +1,16 @@
 """Every template with contexts that show its states: PAGES by template, FRAGMENTS by template with the root's id."""
 
 from app import contexts as c
-from tests.e2e import factories_concepts, factories_own, factories_trust, factories_validation
+from tests.e2e import (
+    factories_concepts,
+    factories_evaluation,
+    factories_latents,
+    factories_own,
+    factories_presets,
+    factories_sweep,
+    factories_trust,
+    factories_validation,
+)
 from tests.e2e.factories import (
     LONG,
     LONG_STEERED,
@@ -13,9 +22,11 @@ from tests.e2e.factories import (
     choice,
     error_page,
     model_page,
+    neuron_turn,
     neurons,
     picture,
     picture_uri,
+    presets_menu,
     run_page,
     shell,
     status,
@@ -51,6 +62,7 @@ PAGES = {
         run_page(
             builtin_note="The built-in model only knows its own small world.",
             parent=STATE,
+            sweep=factories_sweep.sweep(),
             steered=steered(**LONG_STEERED, live=True, control="", duration=""),
         ),
         run_page(
@@ -65,13 +77,17 @@ PAGES = {
     "neuron/show.html": NEURONS,
     "neuron/search.html": SEARCHES,
     "neuron/fires.html": BOXES,
+    "presets/index.html": factories_presets.PAGES,
+    **factories_latents.pages(),
     "model/show.html": (model_page(), model_page(checks=(), builtin=False, holds=False)),
+    **factories_evaluation.PAGES,
     **factories_own.PAGES,
     **factories_validation.PAGES,
     "error.html": (error_page(), error_page(status=404, href="", remedy="")),
     "_error.html": (error_page(),),
 }
 FRAGMENTS = {
+    **factories_evaluation.FRAGMENTS,
     **factories_own.FRAGMENTS,
     **factories_validation.FRAGMENTS,
     "runs/_status.html": (
@@ -112,6 +128,8 @@ FRAGMENTS = {
             steer(waiting=True),
             steer(concepts=(), empty="No concept is known for this model."),
             steer(add_error="No such concept.", reset=""),
+            steer(neurons=(neuron_turn("text.1.2", factor="-2", low="-4", high="8", says="×−2", on=True, peak=""),)),
+            steer(presets=presets_menu(lines=(), more=3), first=(), last=()),
         ),
     ),
     "runs/_steered.html": (
@@ -122,8 +140,12 @@ FRAGMENTS = {
             steered(live=True, control=""),
             steered(error="It failed.", remedy="Retry."),
             steered(same_answer=True, control_same=False),
+            steered(moved=(), moved_waiting=True, heat_original=(), heat_steered=()),
+            steered(moved=(), moved_none="No other concept’s similarity moved by 0.01."),
         ),
     ),
     "runs/_where.html": ("where", (where(), where(waiting=True), where(figure={}, rows=()))),
     "runs/_trust.html": ("trust", factories_trust.VIEWS),
+    "runs/_sweep.html": ("sweep", factories_sweep.VIEWS),
+    "runs/_latents.html": ("latents", factories_latents.VIEWS),
 }

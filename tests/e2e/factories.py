@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from PIL import Image, ImageDraw
 
 from app import contexts as c
+from tests.e2e.factories_sweep import NO_SWEEP
 from tests.e2e.factories_target import target
 from tests.e2e.factories_trust import trust
 
@@ -219,14 +220,35 @@ def steer(**changes: Any) -> c.SteerView:
         rows.append(
             c.ConceptTurnRow(name, "object", f"concept:{name}", "-1" if on else "0", on, 128 - n * 9, weight,
                              "against" if against else "for", 1 / (n + 1), f"{STATE}?heat={name}",
-                             f"/concepts/{name}", "×0.0" if on else "", f"{0.62 / (n + 1):.2f}" if n < 5 else "")
+                             f"/concepts/{name}", "×0.0" if on else "", f"{0.62 / (n + 1):.2f}" if n < 5 else "",
+                             n == 2)
         )  # fmt: skip
-    single = c.NeuronTurnRow("text.4.212", "neuron:text.4.212", "1", False, STATE)
+    singles = (neuron_turn("text.4.212"), neuron_turn("text.5.730", "set", "3.25", says="=3.25", on=True))
     positions = (choice("all positions", True, "all"), choice("image", value="image"))
+    layers = tuple(choice(str(n), n == 5, str(n)) for n in range(6))
     view = c.SteerView(
-        False, f"{STATE}/steer", tuple(rows), (single,), positions, STATE, (*names, "text.4.212"), "", (), "", STATE
-    )
+        False, f"{STATE}/steer", tuple(rows), singles, positions, STATE, (*names, "text.4.212"), "", (), "", STATE,
+        first=(choice("all"), *(choice(str(n), n == 2, str(n)) for n in range(6))), last=layers, presets=presets_menu(),
+    )  # fmt: skip
     return replaced(view, changes)
+
+
+def neuron_turn(name: str, how: str = "scale", value: str = "", **changes: Any) -> c.NeuronTurnRow:
+    operations = tuple(choice(one, one == how, one) for one in ("scale", "add", "set"))
+    row = c.NeuronTurnRow(
+        name, f"neuron:{name}", "1", False, operations, f"operation:{name}", value, f"value:{name}",
+        peak="3.812", usual="3.81",
+    )  # fmt: skip
+    return replaced(row, changes)
+
+
+def presets_menu(**changes: Any) -> c.PresetsView:
+    lines = (
+        c.PresetLine("no traffic lights", "traffic light λ −1 · layers 2–4", "/presets/a/apply"),
+        c.PresetLine("<b>bold</b>", "text.5.730 = 3.25 · answer positions", "/presets/b/apply"),
+    )
+    hidden = (("run", "7f3a9c"), ("heat", "all"))
+    return replaced(c.PresetsView(lines, hidden, "/presets?run=7f3a9c", "/presets?run=7f3a9c", 0), changes)
 
 
 def pair(text: str, original: float, steered: float, changed: bool = False) -> c.PairToken:
@@ -248,6 +270,13 @@ def steered(**changes: Any) -> c.SteeredView:
         control="answer unchanged", control_same=True, duration="41 ms", error="", remedy="", undo=STATE,
         picture=picture_uri(), width=SIZE, height=SIZE, heat_original=heat_cells(), heat_steered=heat_cells()[20:],
         heat_of="what carried it", alternatives_of=("traffic", "tower"),
+        original_parts=(("a", False), (" traffic light", True), (".", False)),
+        steered_parts=(("a", False), (" tower", True), (".", False)),
+        moved=(
+            c.MovedRow("tower", "/concepts/tower", 0.21, "0.07", 1.0, "0.33", "+0.26", "for"),
+            c.MovedRow("street", "/concepts/street", 0.62, "0.20", 0.3, "0.10", "−0.10", "against"),
+            c.MovedRow("a concept of a rather long name", "/concepts/x", 0.2, "0.06", 0.02, "0.01", "−0.05", "against"),
+        ),
     )  # fmt: skip
     return replaced(view, changes)
 
@@ -255,6 +284,8 @@ def steered(**changes: Any) -> c.SteeredView:
 LONG_STEERED = {
     "original_text": " ".join(WORDS),
     "steered_text": " ".join(WORDS),
+    "original_parts": ((" ".join(WORDS), False),),
+    "steered_parts": (),
     "original_tokens": tuple(pair(" " + word, 0.9, 0.4) for word in WORDS),
     "steered_tokens": tuple(pair(" " + word, 0.4, 0.9) for word in WORDS),
 }
@@ -286,6 +317,8 @@ def run_page(**changes: Any) -> c.RunPage:
         steered(),
         where(),
         trust=trust(),
+        sweep=NO_SWEEP,
+        latents=c.LatentsView(present=False),
     )
     return replaced(page, changes)
 

@@ -255,3 +255,18 @@ def test_captions_give_the_ones_that_say_the_concept(folder: Path) -> None:
         (1, "a.png", "describe the picture.", "dog")
     ]
     assert sorted(reasons(found)) == [3, 4, 5, 6]
+
+
+def test_broken_zips_and_tables_are_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "broken.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.png", PNG * 50)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40] + b"\xff" * 8 + whole[48:])  # amid the compressed bytes
+    with pytest.raises(RequestError, match="cannot be read from the zip"):
+        Pictures(path).open("a.png")
+    path.write_bytes(whole.replace(b"PK\x01\x02\x14\x03\x14", b"PK\x01\x02\x14\x03\xff"))  # a version to come
+    with pytest.raises(RequestError, match="no zip of pictures"):
+        Pictures(path)
+    with pytest.raises(RequestError, match="The first line is no line of a table"):
+        read_csv(b"x" * 200_000 + b",answer\n")
