@@ -26,8 +26,9 @@ def picture(number: int = 0) -> Any:
 
 def contenders(engine: LocalEngine, question: Question, steering: Steering) -> dict[str, Callable[[], Any]]:
     """The calls to time, by name. Sweeps and *steer the answer* are of a prompt that was asked before (an engine of
-    their own keeps it); *all run*: nothing of it is reused but the picture's features."""
-    warm = LocalEngine(engine.loaded)
+    their own keeps it); *all run*: nothing of it is reused but the picture's features. The many answers have an engine
+    of their own too, so that what the others keep stays."""
+    warm, other = LocalEngine(engine.loaded), LocalEngine(engine.loaded)
     turn = steering.concepts[0] if steering.concepts else steering.neurons[0]
     late = dataclasses.replace(steering, positions="answer")
     ids = answer_ids(engine.generate_only(question))
@@ -50,13 +51,13 @@ def contenders(engine: LocalEngine, question: Question, steering: Steering) -> d
         warm.steer(question, ids, late)
 
     def in_batches() -> None:
-        engine.forget()
-        engine.answers(many)
+        other.forget()
+        other.answers(many)
 
     def one_by_one() -> None:
-        engine.forget()
+        other.forget()
         for asked in many:
-            engine.generate_only(*asked)
+            other.generate_only(*asked)
 
     return {
         "sweep of 13 values": sweep(steering),
