@@ -56,6 +56,7 @@ types: $(TEST_STAMP) ## mypy, strict, on app and engine
 
 bench: $(TEST_STAMP) ## measure the figures in README.md on this machine
 	@$(BIN)/python -m engine.bench
+	@$(BIN)/python -m engine.sae.bench
 	@$(BIN)/python scripts/bench_pages.py
 	@$(BIN)/python scripts/bench_library.py
 

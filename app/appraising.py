@@ -6,13 +6,11 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from app import evaluating, evaluations, longjobs, questionsets, runs
-from app.errors import Missing
+from app import evaluating, evaluations, longjobs, questionsets, runs, standing
 from app.evaluations import Draft, Known, Plan
 from app.questionsets import Brought
 from app.services import Services
 from app.tables import JobRow, QuestionSet, now
-from engine.contract import ModelInfo, RequestError
 
 
 def sets_folder(services: Services) -> Path:
@@ -44,18 +42,10 @@ def plan(services: Services, draft: Draft) -> Plan:
         return evaluations.plan(session, sets_folder(services), draft, info.revision if info is not None else "")
 
 
-def loaded(services: Services) -> ModelInfo:
-    """The loaded model. Raises NoModel, or RequestError while it loads."""
-    runs.check_model(services)
-    if services.worker.info is None:
-        raise RequestError("The model is loading, and an evaluation is of one model. Try again in a moment.")
-    return services.worker.info
-
-
 def request(services: Services, draft: Draft, *, here: bool = False) -> str:
     """Queue an evaluation, or go on with one that was stopped or failed; its id. With `here` it is not queued: the
     caller does it. One that is done stays done."""
-    info = loaded(services)
+    info = standing.loaded(services, evaluating.KIND)
 
     def room() -> None:
         if not here:
@@ -69,41 +59,25 @@ def request(services: Services, draft: Draft, *, here: bool = False) -> str:
         if here and job.state != "done":
             job.state, job.started, job.stop_requested = "running", now(), False
         job_id = job.id
-    return _told(services, job_id)
+    return standing.told(services, job_id)
 
 
 def again(services: Services, job_id: str) -> str:
     """Go on with an evaluation that was stopped or failed; its id."""
-    with services.database.write() as session:
-        job = found(session, job_id)
-        loaded(services)
-        longjobs.request(session, evaluating.KIND, None, job.params, lambda: runs.check_room(session, services))
-    return _told(services, job_id)
-
-
-def _told(services: Services, job_id: str) -> str:
-    services.worker.stop(job_id, wanted=False)
-    services.worker.wake()
-    services.broker.publish(f"job:{job_id}")
-    return job_id
+    with services.database.read() as session:
+        found(session, job_id)
+    return standing.again(services, job_id)
 
 
 def cancel(services: Services, job_id: str) -> None:
-    with services.database.write() as session:
+    with services.database.read() as session:
         found(session, job_id)
-        job = longjobs.cancel(session, job_id)
-        asked = job is not None and job.stop_requested
-    if asked:
-        services.worker.stop(job_id)
-    services.broker.publish(f"job:{job_id}")
+    standing.cancel(services, job_id)
 
 
 def found(session: Session, job_id: str) -> JobRow:
     """Raises Missing."""
-    job = session.get(JobRow, job_id)
-    if job is None or job.kind != evaluating.KIND:
-        raise Missing(f"There is no evaluation “{job_id[:40]}”. All are listed under Evaluate.")
-    return job
+    return standing.found(session, evaluating.KIND, job_id, "under Evaluate")
 
 
 def known(session: Session, job_id: str) -> Known:

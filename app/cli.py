@@ -69,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_loading(serve)
     serve.add_argument("--database-url", help="SQLAlchemy URL (an SQLite file in the data folder)")
     serve.add_argument("--data-dir", type=Path, help="folder for pictures and the database (./var)")
+    serve.add_argument(
+        "--sae-dir", action="append", type=Path, dest="sae_dirs", metavar="FOLDER",
+        help="a folder from which pages may attach SAEs and take pictures to train on; repeatable",
+    )  # fmt: skip
+    serve.add_argument("--sae-hub", action="store_true", default=None, help="let pages have SAEs fetched from the hub")
     serve.set_defaults(run=_serve)
     ask = commands.add_parser("ask", help="ask a question about a picture and rank the neurons that answered")
     ask.add_argument("--question", required=True)
@@ -76,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     ask.add_argument("--top", type=int, default=20, help="neurons to list (20)")
     ask.add_argument(
         "--steer", action="append", default=[], metavar="CONCEPT=LAMBDA",
-        help="also answer with this concept turned: −1 suppresses, 0 leaves alone; or text.LAYER.INDEX=FACTOR",
+        help="also answer with this concept turned: −1 suppresses, 0 leaves alone; or text.LAYER.INDEX=FACTOR, or "
+        "sae.SAE.INDEX=FACTOR",
     )  # fmt: skip
     ask.add_argument("--method", choices=list(METHODS), help="gradient (direct for a model without gradients)")
     ask.add_argument("--model", help="builtin, a folder, or the name of a model on a hub")
@@ -101,7 +107,7 @@ def _add_loading(command: argparse.ArgumentParser) -> None:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    names = ("host", "port", "model", *CHOICES, "database_url", "data_dir")
+    names = ("host", "port", "model", *CHOICES, "database_url", "data_dir", "sae_dirs", "sae_hub")
     given = {name: getattr(options, name, None) for name in names}
     return Settings(**{name: value for name, value in given.items() if value is not None})
 
@@ -223,17 +229,20 @@ def _steering(given: Sequence[str]) -> Steering:
         name, equals, value = text.rpartition("=")
         if not equals or not name:
             raise RequestError(f"“{text}” is not a steering. Write CONCEPT=LAMBDA, for example “traffic light=-1”.")
-        kind = steerings.NEURON_FIELD if steerings.NEURON.fullmatch(name) else steerings.CONCEPT_FIELD
-        fields.append((f"{kind}{name.strip()}", value))
+        fields.append((f"{steerings.kind_of(name)}{name.strip()}", value))
     return steerings.from_json(steerings.from_form(fields))
 
 
 def _verify(engine: Engine, names: Sequence[str]) -> None:
-    """Refuse concepts and neurons that this model does not have, turned or not. Raises UnknownName."""
+    """Refuse concepts, neurons and latents that this model does not have, turned or not. Raises RequestError."""
     info = engine.info()
     known = [concept.name for concept in engine.library().concepts]
     for name in names:
-        if steerings.NEURON.fullmatch(name):
+        kind = steerings.kind_of(name)
+        if kind == steerings.LATENT_FIELD:
+            (sae, index), attached = steerings.latent(name), engine.saes()
+            steerings.verify_latent(steerings.ids_of(attached).get(sae, sae), sae, index, attached)
+        elif kind == steerings.NEURON_FIELD:
             steerings.verify_neuron(*steerings.neuron(name), {"n_layers": info.n_layers, "d_mlp": info.d_mlp})
         elif name not in known:
             raise steerings.unknown_concept(name, known)

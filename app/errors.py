@@ -1,8 +1,10 @@
 """Every error becomes a page, a fragment for htmx, or JSON for a path that ends in .json: what happened, what to do."""
 
 import logging
+import re
 from http import HTTPStatus
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -87,17 +89,31 @@ def respond(request: Request, error: Exception) -> Response:
     if request.url.path.endswith(".json"):
         return JSONResponse({"error": told.message, "remedy": told.remedy}, told.status)
     services: Services = request.app.state.services
+    href, link = _back(request, error, told.status)
     context = ErrorPage(
         shell=shell(services.worker, _queue_length(services, error), told.headline),
         status=told.status, headline=told.headline, message=told.message, remedy=told.remedy,
-        href="/runs" if isinstance(error, runs.NoSuchRun) else "/",
-        link="All runs" if isinstance(error, runs.NoSuchRun) else "Ask a picture",
+        href=href, link=link,
     )  # fmt: skip
     headers = {"Allow": error.headers["Allow"]} if isinstance(error, HTTPException) and error.headers else {}
     if htmx.is_htmx(request):
         headers |= {"HX-Retarget": "#errors", "HX-Reswap": "innerHTML"}
         return htmx.html(services.renderer.render("_error.html", context), told.status, headers)
     return htmx.html(services.renderer.page(context), told.status, headers)
+
+
+def _back(request: Request, error: Exception, status: int) -> tuple[str, str]:
+    """(address, words) of the way on: back to the page whose form was sent, or to the run that an address is about."""
+    if isinstance(error, runs.NoSuchRun):
+        return "/runs", "All runs"
+    came = urlsplit(request.headers.get("referer", ""))
+    run = re.match(r"/runs/\w{1,40}(?=/|$)", request.url.path)
+    if status == 404 or isinstance(error, Refusal):
+        return "/", "Ask a picture"
+    if request.method == "POST" and came.netloc == request.headers.get("host") and re.match(r"/(?!/)", came.path):
+        where = came._replace(scheme="", netloc="", fragment="").geturl()
+        return where, "Back to the run" if came.path.startswith("/runs/") else "Back to the form"
+    return (run[0], "Back to the run") if run else ("/", "Ask a picture")
 
 
 def _queue_length(services: Services, error: Exception) -> int:

@@ -124,8 +124,9 @@ def _set(services: Services, options: Options) -> str:
         row = evaluating.row_of(session, set_hash)
     if row is not None:
         for line, reason in row.bad:
-            _tell(f"line {line} is left out: {reason}")
-        _tell(f"{row.name}: {row.questions} questions, {row.left_out} lines left out")
+            _tell(f"{questionsets.entry_word(row)} {line} is left out: {reason}")
+        asked = f"{row.questions:,} question{'' if row.questions == 1 else 's'}"
+        _tell(f"{row.name}: {asked}, {row.left_out:,} left out")
     return set_hash
 
 

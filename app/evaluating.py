@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
-from app import longjobs, questionsets
+from app import jobparts, longjobs, questionsets
 from app.conceptjobs import Done, Room
-from app.tables import EvaluationPart, JobRow, QuestionSet
+from app.tables import QuestionSet
 from engine.contract import IsCancelled, OnProgress, RequestError, evaluation
 
 KIND = "evaluation"
@@ -57,20 +56,13 @@ def evaluate(room: Room, params: dict[str, Any], on_progress: OnProgress, cancel
         )
     settings = evaluation.settings_from_json(params["settings"])
     identity = longjobs.identity(KIND, None, params)
-    done = _parts(room, identity)
+    done, keep = jobparts.kept(room.database, KIND, identity), jobparts.keeper(room.database, identity)
     began, first, answers = time.monotonic(), 0, 0
 
     def told(generated: int, total: int) -> None:
         nonlocal first, answers
         first, answers = first or generated, generated
         on_progress(generated, total)
-
-    def keep(key: str, value: Any) -> None:
-        with room.database.write() as session:
-            count = select(func.count()).select_from(EvaluationPart).where(EvaluationPart.evaluation == identity)
-            if session.get(EvaluationPart, (identity, key)) is None:
-                place = session.scalar(count) or 0
-                session.add(EvaluationPart(evaluation=identity, key=key, place=place, value=value))
 
     with room.database.read() as session:
         row = row_of(session, params["set"])
@@ -82,15 +74,6 @@ def evaluate(room: Room, params: dict[str, Any], on_progress: OnProgress, cancel
         raise RequestError(f"No test question could be asked. {' '.join(result.warnings)}".strip()[:1000])
     pace = (time.monotonic() - began) / max(answers - first, 1)
     return {"evaluation": evaluation.to_json(result), "pace": pace, "left_out": len(found.bad)}, None
-
-
-def _parts(room: Room, identity: str) -> dict[str, Any]:
-    """What there is of this evaluation already. Parts of finished ones are dropped on the occasion."""
-    with room.database.write() as session:
-        finished = select(JobRow.identity).where(JobRow.kind == KIND, JobRow.state == "done")
-        session.execute(delete(EvaluationPart).where(EvaluationPart.evaluation.in_(finished)))
-        mine = select(EvaluationPart).where(EvaluationPart.evaluation == identity).order_by(EvaluationPart.place)
-        return {part.key: part.value for part in session.scalars(mine)}
 
 
 RUNNERS = {KIND: evaluate}

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app import evaluating, longjobs, queries, questionsets
+from app import evaluating, jobparts, longjobs, queries, questionsets
 from app.questionsets import BUILTIN
-from app.tables import EvaluationPart, JobRow, QuestionSet, Run
+from app.tables import JobRow, QuestionSet, Run
 from engine.contract import ModelInfo, RequestError, evaluation
 
 DEFAULTS = evaluation.Settings()
@@ -199,12 +199,10 @@ def known(session: Session, job_id: str) -> Known | None:
     job = session.get(JobRow, job_id)
     if job is None or job.kind != evaluating.KIND:
         return None
-    mine = EvaluationPart.evaluation == job.identity
-    parts = session.scalar(select(func.count()).select_from(EvaluationPart).where(mine)) or 0
-    newest = session.scalar(select(EvaluationPart.key).where(mine).order_by(EvaluationPart.place.desc()).limit(1))
+    parts, newest = jobparts.count(session, job.identity), jobparts.newest(session, job.identity)
     row = session.get(QuestionSet, job.params["set"]) if job.params["set"] != BUILTIN else None
     settings = evaluation.settings_from_json(job.params["settings"])
-    return Known(job, settings, row, longjobs.place(session, job), parts, newest or "")
+    return Known(job, settings, row, longjobs.place(session, job), parts, newest)
 
 
 def listed(session: Session) -> Sequence[JobRow]:

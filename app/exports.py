@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from app import records
+from app import records, steerings
 from app.arrays import Floats
 from app.tables import NeuronRow
 from app.views.load import Loaded
@@ -156,7 +156,7 @@ def python(loaded: Loaded) -> str:
     lines = [
         f"# Sfumato run {run.id}: model {model.get('name')}, revision {model.get('revision')}.",
         *(["import numpy as np", "from PIL import Image", ""] if loaded.picture else []),
-        "from engine.contract import ConceptTurn, NeuronTurn, Question, Steering, Target",
+        "from engine.contract import ConceptTurn, LatentTurn, NeuronTurn, Question, Steering, Target",
         "from engine.local import load_engine",
         "",
         f"engine = load_engine({loaded_name!r}{_loading(model)})",
@@ -166,6 +166,9 @@ def python(loaded: Loaded) -> str:
         lines.append(f"assert engine.library().revision == {model.get('library')!r}  # what its concepts mean")
     elif library(loaded):
         lines.append(f"# The concepts of this attribution are those of library {library(loaded)}.")
+    if run.steering and run.steering.get("latents"):
+        wanted = sorted(steerings.sae_names(run.steering))
+        lines.append(f"assert {{sae.id for sae in engine.saes()}} >= set({wanted})  # engine.attach_sae(…) before")
     pixels = "None"
     if loaded.picture:
         lines.append(f'picture = Image.open("{run.picture_hash}.png")  # saved from /pictures/{run.picture_hash}.png')
@@ -180,7 +183,7 @@ def python(loaded: Loaded) -> str:
         f"    {state.method!r}, steering, top={top}",
         ")",
         "for neuron in attribution.neurons:",
-        "    print(neuron.neuron, round(neuron.score, 4), neuron.by_modality)",
+        '    print(neuron.neuron, *(f"{score:.3g}" for score in (neuron.score, *neuron.by_modality)))',
     ]
     return "\n".join(lines) + "\n"
 
@@ -199,4 +202,8 @@ def _steering(value: dict[str, Any] | None) -> str:
         return "Steering()"
     concepts = "".join(f"ConceptTurn({name!r}, {lam!r}), " for name, lam in value["concepts"])
     neurons = "".join(f"NeuronTurn({', '.join(map(repr, turn))}), " for turn in value["neurons"])
-    return f"Steering(({concepts}), ({neurons}), {value['positions']!r})"
+    named = f", layers={tuple(value['layers'])!r}" if value.get("layers") else ""
+    if value.get("latents"):
+        latents = (f"LatentTurn({', '.join(map(repr, (sae, *edit)))}), " for sae, _, *edit in value["latents"])
+        named += f", latents=({''.join(latents)})"
+    return f"Steering(({concepts}), ({neurons}), {value['positions']!r}{named})"

@@ -190,7 +190,7 @@ def activations(counts: Sequence[Sequence[int]], edges: Sequence[float]) -> Figu
     every = ticks[:: max(1, len(ticks) // 5)]
     figure["layout"]["xaxis"] |= {
         "tickvals": [k + 0.5 for k in every],
-        "ticktext": [f"{edges[k]:.2g}".replace("-", "−") for k in every],
+        "ticktext": [f"{edges[k]:{'.0f' if abs(edges[k]) >= 100 else '.2g'}}".replace("-", "−") for k in every],
     }
     return figure
 

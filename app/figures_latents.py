@@ -71,9 +71,8 @@ def cloud(
         "layout": {
             "margin": {"l": 58, "r": 8, "t": 8, "b": 40},
             "annotations": [
-                _word("matters though it fires little", 0.01, 0.99, "left", "top"),
-                _word("fires and matters", 0.99, 0.99, "right", "top"),
-                _word("fires but does not matter", 0.99, 0.01, "right", "bottom"),
+                _word("fires little, matters", 0.01, 0.99, "left", "top"),
+                _word("fires, matters little", 0.99, 0.01, "right", "bottom"),
             ],
             "xaxis": {
                 "type": "log", "title": {"text": "mean activation"}, "range": [left - pad, right + pad],
@@ -82,6 +81,35 @@ def cloud(
             "yaxis": {
                 "type": "log", "title": {"text": f"influence{unit}"}, "range": [low - up, high + up], "zeroline": False,
                 **_ticks(low, high),
+            },
+        },
+    }  # fmt: skip
+
+
+def history(names: list[str], influence: list[float], activation: list[float], unit: str) -> dict[str, Any]:
+    """Influence in `unit` (left) and mean activation (right) over runs, oldest first; `names` on hovering."""
+    series = (("for", "influence", influence, "y", "circle"), ("soft", "mean activation", activation, "y2", "diamond"))
+    count = list(range(1, len(names) + 1))
+    axis = {"rangemode": "tozero", "zeroline": False, "nticks": 5}
+    return {
+        "data": [
+            {
+                "type": "scatter", "mode": "lines+markers", "meta": meta, "name": name, "yaxis": on, "x": count,
+                "y": [_round(value) for value in values], "text": names, "marker": {"size": 7, "symbol": symbol},
+                "line": {"width": 1.5}, "hovertemplate": f"%{{text}}<br>{name} %{{y:.3g}}<extra></extra>",
+            }
+            for meta, name, values, on, symbol in series
+        ],
+        "layout": {
+            "margin": {"l": 58, "r": 52, "t": 28, "b": 36},
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "xaxis": {
+                "title": {"text": "run, newest last"}, "tickvals": count, "zeroline": False, "tickangle": 0,
+                "range": [0.7, len(names) + 0.3],
+            },
+            "yaxis": {"title": {"text": f"influence {unit}".rstrip()}, **axis},
+            "yaxis2": {
+                "title": {"text": "mean activation"}, "overlaying": "y", "side": "right", "showgrid": False, **axis,
             },
         },
     }  # fmt: skip

@@ -7,6 +7,7 @@ import unicodedata
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 QUOTED = 60
 """Characters of a text that a sentence quotes."""
+UNSEEN = ("Cc", "Cf", "Cs", "Cn")
 STEPS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 
 
@@ -45,6 +46,11 @@ def plain(value: float) -> str:
     return signed(value).removeprefix("+")
 
 
+def three(value: float) -> str:
+    """As `plain`, but three significant digits from 1 on."""
+    return f"{value:#.3g}".rstrip(".").replace("-", "−") if 1 <= abs(value) < 1000 else plain(value)
+
+
 def percent(probability: float) -> str:
     """Whole percent, with a decimal near both ends."""
     value = 100 * probability
@@ -77,6 +83,14 @@ def about(seconds: float) -> str:
 def one_line(text: str) -> str:
     """What a person typed, on one line and without control characters (Postgres refuses NUL)."""
     return " ".join("".join(" " if ord(letter) < 32 or ord(letter) == 127 else letter for letter in text).split())
+
+
+def name_of(text: str) -> str:
+    """What a person typed as a name: on one line, without characters that have no shape or turn the text's direction;
+    those that join letters (U+200C, U+200D) stay. '' where nothing can be seen."""
+    line = one_line(text)
+    kept = "".join(one for one in line if one in "\u200c\u200d" or unicodedata.category(one) not in UNSEEN)
+    return " ".join(kept.split()) if any(map(str.isprintable, kept.replace(" ", ""))) else ""
 
 
 def quoted(text: str) -> str:

@@ -4,7 +4,6 @@ pictures. Each picture goes through intake into the store; what cannot be taken 
 import dataclasses
 import io
 import json
-import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,8 +15,6 @@ from engine.contract import RequestError, concepts
 
 imports = concepts.imports
 Box = tuple[float, float, float, float]
-NUMBERED = re.compile(r"([^{}]*?)\d{12}(\.\w+)")
-"""A picture named as COCO names them: by a number of twelve digits."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,10 +88,7 @@ def _published(
     files: Files, forms: Sequence[str], pictures: concepts.imports.Pictures | None
 ) -> concepts.imports.Imported:
     if files.annotations:
-        named = [NUMBERED.fullmatch(name) for name in (pictures.members if pictures is not None else ())]
-        pattern = next((f"{match[1]}{{:012d}}{match[2]}" for match in named if match is not None), None)
-        both = (files.table, files.annotations, forms, pictures)
-        return imports.read_vqa(*both, pattern) if pattern else imports.read_vqa(*both)
+        return imports.read_vqa(files.table, files.annotations, forms, pictures)
     try:
         value = json.loads(files.table)
     except (ValueError, RecursionError) as error:

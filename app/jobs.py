@@ -11,7 +11,7 @@ found `running` at start were cut off by a crash and are queued again.
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -21,7 +21,7 @@ from app import queries, records, steerings
 from app.database import Database
 from app.tables import AttributionRow, NeuronRow, Run, now
 from app.targets import TargetChoice, from_json
-from engine.contract import PLAIN, Answer, Attribution, ModelInfo, Steered, Steering, Target, Variant
+from engine.contract import PLAIN, Answer, Attribution, ModelInfo, Steered, Steering, Target, Variant, saes
 
 RESULTS = 1
 """Part of every identity. Raise it when a change of the engine gives other numbers for the same question and model
@@ -36,6 +36,8 @@ OTHER_MODEL = "This run was asked of another model than the one that is loaded n
 OTHER_MODEL_REMEDY = "Ask the question again, or start the server with that model."
 OTHER_LIBRARY = "This steering was made with an earlier concept library, and its concepts may mean other neurons now."
 OTHER_LIBRARY_REMEDY = "Steer the original run again."
+NO_SAE = "This steering turns latents of an SAE that is not attached to the loaded model"
+NO_SAE_REMEDY = "Attach it again, or steer the original run without them."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,13 +108,22 @@ def _same_library(session: Session, run: Run) -> bool:
     return bool(run.model.get("library") == queries.library_revision(session, run.model_revision))
 
 
-def outdated(session: Session, run: Run, row: AttributionRow, info: ModelInfo | None) -> bool:
+def _lost(run: Run, attached: Sequence[saes.SaeInfo]) -> list[str]:
+    """The names of the SAEs whose latents this run's steering turns and that are not attached."""
+    usable = {sae.id for sae in attached if not sae.fits}
+    turned = (run.steering or {}).get("latents", ())
+    return list(dict.fromkeys(str(name) for sae, name, *_ in turned if sae not in usable))
+
+
+def outdated(
+    session: Session, run: Run, row: AttributionRow, info: ModelInfo | None, attached: Sequence[saes.SaeInfo]
+) -> bool:
     """May this attribution be computed anew? It lacks what is STORED today, or its concepts come from an earlier
-    library, or it failed for want of the model or library that is there now."""
-    if not same_model(run, info) or not _same_library(session, run):
+    library, or it failed for want of the model, library or SAE that is there now."""
+    if not same_model(run, info) or not _same_library(session, run) or _lost(run, attached):
         return False
     if row.state == "failed":
-        return row.error.startswith((OTHER_MODEL, OTHER_LIBRARY))
+        return row.error.startswith((OTHER_MODEL, OTHER_LIBRARY, NO_SAE))
     if row.state != "done":
         return False
     summary = row.summary or {}
@@ -120,12 +131,14 @@ def outdated(session: Session, run: Run, row: AttributionRow, info: ModelInfo | 
     return summary.get("stored") != STORED or summary.get("library") != library
 
 
-def unfit(session: Session, run: Run, info: ModelInfo) -> tuple[str, str]:
+def unfit(session: Session, run: Run, info: ModelInfo, attached: Sequence[saes.SaeInfo]) -> tuple[str, str]:
     """(error, remedy): why what is loaded cannot work on this run; ("", "") when it can."""
     if not same_model(run, info):
         model = run.model or {}
         kept = (model.get("name"), run.model_revision[:12], model.get("device"), model.get("dtype"))
         return f"{OTHER_MODEL} ({', '.join(map(str, filter(None, kept)))}).", OTHER_MODEL_REMEDY
+    if lost := _lost(run, attached):
+        return f"{NO_SAE} ({', '.join(lost)}).", NO_SAE_REMEDY
     return ("", "") if _same_library(session, run) else (OTHER_LIBRARY, OTHER_LIBRARY_REMEDY)
 
 
@@ -138,7 +151,10 @@ def recover(database: Database) -> None:
         session.execute(update(AttributionRow).where(AttributionRow.state == "running").values(state="queued"))
 
 
-def claim(database: Database, info: ModelInfo, told: Callable[[], None], *, urgent: bool = False) -> Job | None:
+def claim(
+    database: Database, info: ModelInfo, attached: Sequence[saes.SaeInfo], told: Callable[[], None], *,
+    urgent: bool = False,
+) -> Job | None:  # fmt: skip
     """Take the next job: steered runs, attributions, plain runs, attributions by SLOW_METHODS (not with `urgent`); each
     first come, first served. `told` of each row that is settled without a job: it is asked of another model."""
     while True:
@@ -148,9 +164,9 @@ def claim(database: Database, info: ModelInfo, told: Callable[[], None], *, urge
         with database.write() as session:
             row = _next(session, urgent=urgent)
             if isinstance(row, AttributionRow):
-                job = _claim_attribution(session, row, info)
+                job = _claim_attribution(session, row, info, attached)
             else:
-                job = _claim_run(session, row, info) if row is not None else None
+                job = _claim_run(session, row, info, attached) if row is not None else None
         if job is not None:
             return job
         told()
@@ -163,6 +179,12 @@ def _next(session: Session, *, urgent: bool) -> Run | AttributionRow | None:
         or _next_run(session, steered=False)
         or (None if urgent else _next_attribution(session, slow=True))
     )
+
+
+def waits(database: Database) -> bool:
+    """Does an answer or attribution that somebody waits for stand in the queue?"""
+    with database.read() as session:
+        return _next(session, urgent=True) is not None
 
 
 def _next_run(session: Session, *, steered: bool) -> Run | None:
@@ -178,11 +200,11 @@ def _next_attribution(session: Session, *, slow: bool) -> AttributionRow | None:
     return session.scalars(ordered.with_for_update()).first()
 
 
-def _claim_run(session: Session, run: Run, info: ModelInfo) -> Job | None:
+def _claim_run(session: Session, run: Run, info: ModelInfo, attached: Sequence[saes.SaeInfo]) -> Job | None:
     parent = session.get(Run, run.parent_id) if run.parent_id else None
     if not run.model_revision:
         _bind(session, run, info)
-    error, remedy = unfit(session, run, info)
+    error, remedy = unfit(session, run, info, attached)
     if error:
         run.state, run.error, run.remedy, run.finished = "failed", error, remedy, now()
         return None
@@ -191,9 +213,11 @@ def _claim_run(session: Session, run: Run, info: ModelInfo) -> Job | None:
     return job_of(run, None, run.method, TargetChoice(Target()), records.ids(answered) if answered else [])
 
 
-def _claim_attribution(session: Session, row: AttributionRow, info: ModelInfo) -> Job | None:
+def _claim_attribution(
+    session: Session, row: AttributionRow, info: ModelInfo, attached: Sequence[saes.SaeInfo]
+) -> Job | None:
     run = session.get_one(Run, row.run_id)
-    error, remedy = unfit(session, run, info)
+    error, remedy = unfit(session, run, info, attached)
     if error or run.answer is None:
         row.state, row.error = "failed", f"{error} {remedy}".strip() or "This run has no answer to explain."
         return None

@@ -1,7 +1,8 @@
 """Latents of a sparse autoencoder (METHODS.md §4): what the jobs about them ask of the engine, and what they keep.
 
-`latents` (quick; of a run, see longjobs.LATENTS): how much its answer depends on each latent. `latent` (quick): what
-one latent writes and reads. Both name the SAE by its id, which hashes its weights.
+`latents` (quick; of a run, see longjobs.LATENTS): how much its answer depends on each latent. `latentablation` (of a
+run, see longjobs.EXACT): what it loses without each of the first of them. Single latents are looked up by
+`latentsurveys`. All name the SAE by its id, which hashes its weights.
 """
 
 import dataclasses
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from app.arrays import pack
-from app.conceptjobs import Done, Room
 from app.jobs import Job
 from engine.contract import Engine, IsCancelled, OnProgress, Question, RequestError, saes
 
@@ -26,6 +26,11 @@ FIELDS: dict[str, dict[str, Any]] = {
     "positive": {"entry": "entry", "mean": "mean"},
 }
 """Of each part of a variant: what its form field says → what it means; the default first."""
+
+SIZES = (1, 5, 10)
+"""How many of a run's first latents are swapped."""
+VALUES = {"peak": "peak", "mean_activation": "mean activation"}
+"""What latents that are swapped in are set to: what is stored of it in a ranking, and what that is called."""
 
 
 def field_of(part: str) -> str:
@@ -107,14 +112,18 @@ def image_share(parts: Sequence[float]) -> float:
     return abs(parts[0]) / whole if whole else 0.0
 
 
-def look_params(revision: str, sae: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """`sae`: its id and name, at least."""
-    return {"model_revision": revision, "sae": sae["id"], "name": sae["name"], "index": index}
+def look_params(revision: str, sae: Mapping[str, Any], index: int, survey: str) -> dict[str, Any]:
+    """What is looked up of a latent, and in which survey (its file, or ''). `sae`: its id and name, at least."""
+    return {"model_revision": revision, "sae": sae["id"], "name": sae["name"], "index": index, "survey": survey}
 
 
-def look(room: Room, params: dict[str, Any], on_progress: OnProgress, cancelled: IsCancelled) -> Done:
-    """`params`: see look_params."""
-    return dataclasses.asdict(room.engine.latent_lens(params["sae"], params["index"])), None
-
-
-RUNNERS = {"latent": look}
+def ablate(
+    engine: Engine, params: Mapping[str, Any], of: Job, question: Question, on_progress: OnProgress,
+    cancelled: IsCancelled,
+) -> tuple[dict[str, Any], bytes | None]:  # fmt: skip
+    """`lost` of each of `latents`: what the answer's quantity loses when it alone is zeroed."""
+    settings = saes.Settings(**params["settings"])
+    lost = engine.latent_ablation(
+        question, of.original_ids, params["sae"], params["latents"], settings, of.steering, on_progress, cancelled
+    )
+    return {"latents": params["latents"], "lost": [finite(value) for value in lost.tolist()]}, None

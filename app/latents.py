@@ -65,12 +65,13 @@ def exported(services: Services, run_id: str, job_id: str) -> tuple[dict[str, An
         if row.state == "done" and row.result is not None:
             result = row.result
             name, fit = result["sae"]["name"], result["fit"]
+            lost = latentqueries.lost(latentqueries.exact(session, [row]).get(row.id))
             points = unpack(row.arrays)["points"].tolist() if row.arrays else [[], [], []]
             data = {
                 "sae": result["sae"],
                 **{term: fit[term] for term in ("explained_variance", "l0", "dead_share", "warnings")},
                 "value": result["value"],
-                "latents": [_latent(name, one) for one in result["latents"]],
+                "latents": [_latent(name, one, lost) for one in result["latents"]],
                 "active": {
                     "index": [int(index) for index in points[0]], "influence": points[1], "mean_activation": points[2],
                 },
@@ -90,11 +91,13 @@ def exported(services: Services, run_id: str, job_id: str) -> tuple[dict[str, An
         return data, not row.live
 
 
-def _latent(name: str, one: dict[str, Any]) -> dict[str, Any]:
+def _latent(name: str, one: dict[str, Any], lost: dict[int, float | None]) -> dict[str, Any]:
+    """`lost`: what is known of exact ablations."""
     parts = one["by_modality"]
     return {
         "id": f"sae.{name}.{one['index']}",
         **one,
         "by_modality": dict(zip(MODALITIES, parts, strict=True)),
         "image_share": latentjobs.image_share(parts),
+        **({"exact_loss": lost[one["index"]]} if one["index"] in lost else {}),
     }

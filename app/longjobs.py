@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Select, select, update
@@ -20,18 +20,21 @@ from app.database import Database
 from app.jobs import Job
 from app.tables import LIVE, JobRow, Run, now
 from app.targets import TargetChoice, from_json
-from engine.contract import ModelInfo
+from engine.contract import ModelInfo, saes
 
 KINDS = ("faithfulness", "noise", "input")
 SWEEP = "sweep"
 """A kind of a run that measures no target: its answers under some values of one turn (see swept.py)."""
 LATENTS = "latents"
 """A kind of a run and its whole answer: which latents of a sparse autoencoder it depends on (see latentjobs.py)."""
+EXACT = "latentablation"
+"""A kind of a ranking of latents: what the answer loses without each of the first ones."""
 CONCEPT_KINDS = (
-    "build", "adopt", "validate", "collaborate", "survey", "neuron", "promotions", "fires", "evaluation", "latent",
+    "build", "adopt", "validate", "collaborate", "survey", "neuron", "promotions", "fires", "evaluation",
+    "experiment", "latent", "latentconcepts", "latentsurvey", "readers", "attach", "detach", "saetrain",
 )  # fmt: skip
 """Kinds about concepts and neurons, of no run (see conceptjobs.py); `params` name the model's revision."""
-QUICK = (SWEEP, LATENTS, "input", "adopt", "neuron", "fires", "latent")
+QUICK = (SWEEP, LATENTS, "input", "adopt", "neuron", "fires", "latent", "readers", "attach", "detach")
 RECENT = 20
 NO_ANSWER = "This run has no answer to measure."
 
@@ -110,7 +113,9 @@ def _waiting(*, urgent: bool) -> Select[JobRow]:
     return chosen.order_by(JobRow.kind.not_in(QUICK), JobRow.queued, JobRow.id)
 
 
-def claim(database: Database, info: ModelInfo, told: Callable[[], None], *, urgent: bool) -> LongJob | None:
+def claim(
+    database: Database, info: ModelInfo, attached: Sequence[saes.SaeInfo], told: Callable[[], None], *, urgent: bool
+) -> LongJob | None:
     """Take the next job. `told` of each row that is settled without one (see jobs.claim)."""
     chosen = _waiting(urgent=urgent).limit(1)
     while True:
@@ -119,13 +124,13 @@ def claim(database: Database, info: ModelInfo, told: Callable[[], None], *, urge
                 return None
         with database.write() as session:
             row = session.scalars(chosen.with_for_update()).first()
-            job = _claim(session, row, info) if row is not None else None
+            job = _claim(session, row, info, attached) if row is not None else None
         if job is not None:
             return job
         told()
 
 
-def _claim(session: Session, row: JobRow, info: ModelInfo) -> LongJob | None:
+def _claim(session: Session, row: JobRow, info: ModelInfo, attached: Sequence[saes.SaeInfo]) -> LongJob | None:
     if row.run_id is None:
         asked_of = row.params["model_revision"]
         if asked_of != info.revision:
@@ -134,7 +139,7 @@ def _claim(session: Session, row: JobRow, info: ModelInfo) -> LongJob | None:
         row.state, row.started, row.done, row.total = "running", now(), 0, 0
         return LongJob(row.id, row.kind, None, row.params)
     run = session.get_one(Run, row.run_id)
-    error, remedy = jobs.unfit(session, run, info)
+    error, remedy = jobs.unfit(session, run, info, attached)
     if row.params.get("library") and row.params["library"] != queries.library_revision(session, run.model_revision):
         error, remedy = jobs.OTHER_LIBRARY, "Sweep again."
     if error or run.answer is None:

@@ -23,7 +23,9 @@ from app.routes import (
     concepts,
     evaluations,
     events,
+    experiments,
     exports,
+    latentconcepts,
     latents,
     measurements,
     models,
@@ -33,7 +35,9 @@ from app.routes import (
     pictures,
     presets,
     runs,
+    saes,
     steering,
+    swaps,
     sweeps,
     validation,
 )
@@ -104,6 +108,7 @@ def create_app(settings: Settings | None = None, engine_factory: EngineFactory |
         measurements,
         steering,
         presets,
+        swaps,
         sweeps,
         pictures,
         own_make,
@@ -112,9 +117,12 @@ def create_app(settings: Settings | None = None, engine_factory: EngineFactory |
         concepts,
         models,
         neurons,
+        latentconcepts,
         latents,
+        saes,
         compare,
         evaluations,
+        experiments,
     ):
         app.include_router(module.router)
     return app

@@ -28,6 +28,8 @@ def measure(
     ids = of.original_ids
     if job.kind == longjobs.LATENTS:
         return latentjobs.rank(engine, job.params, of, question, cancelled)
+    if job.kind == longjobs.EXACT:
+        return latentjobs.ablate(engine, job.params, of, question, on_progress, cancelled)
     if job.kind == "faithfulness":
         found = engine.faithfulness(question, ids, target, of.method, of.steering, on_progress, cancelled)
         error = found.completeness_error
@@ -52,6 +54,7 @@ def sweep(
 ) -> Measured:
     """The answers of a sweep, with the milliseconds that they took. Raises what the engine raises."""
     began = time.perf_counter()
-    around, turn = steerings.from_json(job.params["steering"]), swept.turn_of(job.params["row"])
+    around = steerings.from_json(job.params["steering"])
+    turn = swept.turn_in(job.params)
     points = engine.sweep(question, of.original_ids, around, turn, job.params["values"], on_points, cancelled)
     return {"points": swept.as_json(points), "milliseconds": 1000 * (time.perf_counter() - began)}, None

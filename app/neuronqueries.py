@@ -35,11 +35,36 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of when a neuron or a latent is active. `survey` = the newest survey's result with its `record` in
+    it and the `total` that was asked for; `sizes` of its pictures; `work` = the newest job for a survey, which `params`
+    would ask at `pace` seconds a question. `job` = what was looked up of it."""
+
+    survey: dict[str, Any] | None
+    record: Any
+    total: int
+    sizes: dict[str, tuple[int, int]]
+    work: JobRow | None
+    params: dict[str, Any]
+    pace: float | None
+    job: JobRow | None
+
+    @property
+    def looked(self) -> dict[str, Any] | None:
+        """The result of what was looked up."""
+        return self.job.result if self.job is not None and self.job.state == "done" else None
+
+    @property
+    def maps(self) -> bytes | None:
+        """Activations on the pictures."""
+        return self.job.arrays if self.job is not None and self.job.state == "done" else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Gathered:
     """All that the page shows of a neuron. `model` = its model's name; `shape` = (n_layers, d_mlp) where it is known.
-    `survey` = the newest survey's result with the neuron's `record` in it and the `survey_total` that was asked for;
-    `work` = the newest job for a survey, which `params` would ask at `pace` seconds a question. `job` = what
-    was looked up of the neuron: its result `looked` and the blob `maps`; `waiting` = why that is not under way."""
+    `readers` = the job that looks for latents that read it; `reading` = their labels by (SAE's id, index); `waiting` =
+    why what is looked up is not under way."""
 
     model: str
     shape: tuple[int, int] | None
@@ -47,17 +72,10 @@ class Gathered:
     n_concepts: int
     note: NeuronNote | None
     runs: list[tuple[Run, Picture | None, NeuronRow, AttributionRow]]
-    job: JobRow | None
-    looked: dict[str, Any] | None
-    maps: bytes | None
+    seen: Seen
     labels: dict[str, str]
-    survey: dict[str, Any] | None
-    survey_total: int
-    record: Any
-    sizes: dict[str, tuple[int, int]]
-    work: JobRow | None
-    params: dict[str, Any]
-    pace: float | None
+    readers: JobRow | None = None
+    reading: dict[tuple[str, int], str] = dataclasses.field(default_factory=dict)
     waiting: str = ""
 
 
@@ -148,9 +166,11 @@ def ranked_in(
     return list(found.values())
 
 
-def newest(session: Session, kind: str, revision: str, *states: str) -> JobRow | None:
-    """The newest job of this kind about this model, without its arrays."""
+def newest(session: Session, kind: str, revision: str, *states: str, sae: str = "") -> JobRow | None:
+    """The newest job of this kind about this model (and this SAE, by its id), without its arrays."""
     chosen = select(JobRow).where(JobRow.kind == kind, JobRow.params["model_revision"].as_string() == revision)
+    if sae:
+        chosen = chosen.where(JobRow.params["sae"].as_string() == sae)
     if states:
         chosen = chosen.where(JobRow.state.in_(states))
     return session.scalars(chosen.options(defer(JobRow.arrays)).order_by(JobRow.queued.desc()).limit(1)).first()

@@ -1,18 +1,17 @@
 """What a person does with neurons: looks at one, writes a label, has all of them surveyed, searches."""
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from app import formats, longjobs, neuronqueries, runs, surveying
-from app.neuronqueries import Gathered, Place
+from app import latentqueries, latentsurveys, longjobs, neuronqueries, notes, runs, surveying
+from app.neuronqueries import Gathered, Place, Seen
 from app.services import Services
 from app.tables import JobRow, NeuronNote, Run, now
 from engine.contract import RequestError
 
-LABEL, NOTE = 80, 4000
-"""Characters of a label and of a note at most."""
 OTHER_MODEL = "That takes the model to which the neuron belongs. Start the server with it, or look at the loaded one's."
 
 
@@ -62,25 +61,21 @@ def gather(
     session: Session, services: Services, place: Place, model: str, shape: tuple[int, int] | None, waiting: str
 ) -> Gathered:
     """Everything that is stored of a neuron. `model` = its model's name, `shape` of the loaded one if it is its own."""
-    info = services.worker.info
-    done = neuronqueries.newest(session, "survey", place.revision, "done")
-    result = done.result if done is not None else None
-    record, sizes = None, {}
-    if result is not None:
-        shape = shape or tuple(result["shape"])
-        if place.layer < shape[0] and place.index < shape[1]:
-            path = surveying.path_of(services.store, result["file"])
-            record = surveying.record(path, place.layer * shape[1] + place.index)
-    if result is not None and record is not None:
-        seen = [result["cases"][case][0] for case in record["case"][0].tolist() if case >= 0]
-        sizes = neuronqueries.sizes(session, [picture for picture in seen if picture])
-    job = neuronqueries.job(session, "neuron", look_params(place, result))
-    looked = job.result if job is not None and job.state == "done" else None
-    names = [name for name, _ in looked["alike"]] if looked else []
-    pace = None
-    if done is not None and done.started and done.finished and done.total:
-        pace = (done.finished - done.started).total_seconds() / done.total
-    builtin = info is not None and info.revision == place.revision and info.builtin
+
+    def in_survey(result: dict[str, Any]) -> int | None:
+        nonlocal shape
+        shape = shape or (result["shape"][0], result["shape"][1])
+        inside = place.layer < shape[0] and place.index < shape[1]
+        return place.layer * shape[1] + place.index if inside else None
+
+    def looked(survey: dict[str, Any] | None) -> dict[str, Any]:
+        return look_params(place, survey)
+
+    seen = gather_seen(session, services, ("survey", "neuron"), place.revision, in_survey, looked)
+    names = [name for name, _ in seen.looked["alike"]] if seen.looked else []
+    asked = readers_params(services, place)
+    readers = neuronqueries.job(session, "readers", asked) if asked is not None else None
+    found = readers.result["saes"] if readers is not None and readers.result else []
     return Gathered(
         model=model,
         shape=shape,
@@ -88,19 +83,56 @@ def gather(
         n_concepts=neuronqueries.n_concepts(session, place.revision),
         note=neuronqueries.note(session, place.revision, place.layer, place.index),
         runs=neuronqueries.ranked_in(session, place.revision, place.layer, place.index),
-        job=job,
-        looked=looked,
-        maps=job.arrays if looked is not None and job is not None else None,
+        seen=seen,
         labels=neuronqueries.labels(session, place.revision, names),
-        survey=result if record is not None else None,
-        survey_total=done.params["scenes"] + done.params["runs"] if done is not None else 0,
-        record=record,
-        sizes=sizes,
-        work=neuronqueries.newest(session, "survey", place.revision),
-        params=survey_params(session, place.revision, builtin=builtin),
-        pace=pace,
+        readers=readers,
+        reading=latentqueries.labels(session, {index for sae in found for index, _ in sae["latents"]}),
         waiting=waiting,
     )
+
+
+def gather_seen(
+    session: Session,
+    services: Services,
+    kinds: tuple[str, str],
+    revision: str,
+    in_survey: Callable[[dict[str, Any]], int | None],
+    looked: Callable[[dict[str, Any] | None], dict[str, Any]],
+    **of: str,
+) -> Seen:
+    """What is stored of when a neuron or latent is active. `kinds` = that of surveys, and of what is looked up of one;
+    `in_survey` gives its place in a survey's file, `looked` the parameters of what is looked up. `of`: what the
+    survey's parameters name beside the model (`sae` = an SAE's id, and its `name`)."""
+    info, sae = services.worker.info, of.get("sae", "")
+    done = neuronqueries.newest(session, kinds[0], revision, "done", sae=sae)
+    result = done.result if done is not None else None
+    record, sizes, pace = None, {}, None
+    if result is not None and (at := in_survey(result)) is not None:
+        record = surveying.record(surveying.path_of(services.store, result["file"]), at)
+    if result is not None and record is not None:
+        seen = [result["cases"][case][0] for case in record["case"][0].tolist() if case >= 0]
+        sizes = neuronqueries.sizes(session, [picture for picture in seen if picture])
+    if done is not None and done.started and done.finished and done.total:
+        pace = (done.finished - done.started).total_seconds() / done.total
+    builtin = info is not None and info.revision == revision and info.builtin
+    return Seen(
+        survey=result if record is not None else None,
+        record=record,
+        total=done.params["scenes"] + done.params["runs"] if done is not None else 0,
+        sizes=sizes,
+        work=neuronqueries.newest(session, kinds[0], revision, sae=sae),
+        params={**survey_params(session, revision, builtin=builtin), **of},
+        pace=pace,
+        job=neuronqueries.job(session, kinds[1], looked(result)),
+    )
+
+
+def readers_params(services: Services, place: Place) -> dict[str, Any] | None:
+    """What is asked for which latents read a neuron; None where no SAE of its model is there to ask."""
+    info, ids = services.worker.info, [sae.id for sae in services.worker.saes if not sae.fits]
+    if info is None or info.revision != place.revision or not ids:
+        return None
+    return {"model_revision": place.revision, "layer": place.layer, "index": place.index, "saes": ids}
 
 
 def look_params(place: Place, survey: dict[str, Any] | None) -> dict[str, Any]:
@@ -129,25 +161,25 @@ def survey_params(session: Session, revision: str, *, builtin: bool) -> dict[str
     }
 
 
-def survey(services: Services, revision: str) -> None:
-    """Have all neurons of the loaded model surveyed."""
+def survey(services: Services, revision: str, kind: str = "survey", **of: str) -> None:
+    """Have all neurons of the loaded model surveyed, or all latents of one of its SAEs: see gather_seen."""
     info = services.worker.info
     if info is None or info.revision != revision:
         raise RequestError(OTHER_MODEL)
     with services.database.read() as session:
-        params = survey_params(session, revision, builtin=info.builtin)
+        params = {**survey_params(session, revision, builtin=info.builtin), **of}
         if not params["scenes"] and not params["runs"]:
             raise RequestError("There is nothing to survey yet: no question was answered. Ask some first.")
-        live = neuronqueries.newest(session, "survey", revision, "queued", "running")
+        live = neuronqueries.newest(session, kind, revision, "queued", "running", sae=of.get("sae", ""))
     if live is None:
-        request(services, "survey", params)
+        request(services, kind, params)
 
 
 def cancel(services: Services, job_id: str) -> None:
-    """Stop a job about neurons."""
+    """Stop a job about neurons or latents."""
     with services.database.write() as session:
         row = longjobs.cancel(session, job_id)
-        if row is None or row.kind not in surveying.RUNNERS:
+        if row is None or row.kind not in (*surveying.RUNNERS, *latentsurveys.RUNNERS):
             raise RequestError("There is no such job any more.")
         running = row.stop_requested
     if running:
@@ -157,11 +189,7 @@ def cancel(services: Services, job_id: str) -> None:
 
 def write(services: Services, place: Place, label: str, text: str) -> None:
     """Keep a label and a note; both empty: forget them. Raises RequestError for longer ones."""
-    label = formats.one_line(label) if any(map(str.isprintable, label)) else ""
-    text = "".join(letter for letter in text.replace("\r\n", "\n") if letter == "\n" or ord(letter) >= 32).strip()
-    for what, written, limit in (("label", label, LABEL), ("note", text, NOTE)):
-        if len(written) > limit:
-            raise RequestError(f"The {what} has {len(written)} characters; at most {limit} are kept. Shorten it.")
+    label, text = notes.cleaned(label, text)
     with services.database.write() as session:
         row = neuronqueries.note(session, place.revision, place.layer, place.index)
         if row is None:

@@ -1,7 +1,8 @@
 """The use cases of presets: a steering is given a name, applied to any run, renamed, deleted, exported and imported.
 
 A file of presets is JSON: {"presets": [{"name": …, "steering": {"concepts": [[name, λ], …], "neurons":
-[[layer, index, operation, value], …], "positions": …, "layers": [first, last]}}, …]}, or one such entry alone.
+[[layer, index, operation, value], …], "latents": [[SAE's id, its name, index, operation, value], …], "positions": …,
+"layers": [first, last]}}, …]}, or one such entry alone.
 """
 
 import json
@@ -54,9 +55,11 @@ def save(services: Services, run_id: str, name: str, steering: Mapping[str, Any]
         if not run.model:
             raise RequestError("This run has no answer to steer yet. Wait for the answer, then save a steering.")
         if steerings.empty(steering):
-            raise RequestError("Nothing is turned, so there is nothing to save. Turn a concept or a neuron first.")
+            raise RequestError(
+                "Nothing is turned, so there is nothing to save. Turn a concept, a neuron or a latent first."
+            )
         kept = steerings.in_model(steering, run.model)
-        steerings.verify(kept, queries.concept_facts(session, run.model_revision), run.model)
+        runs.verify(services, session, run, kept)
         _room(session, run.model_revision, 1)
         row = _row(run.model_revision, _free(session, run.model_revision, name), kept)
         session.add(row)
@@ -71,7 +74,8 @@ def apply(services: Services, preset_id: str, run_id: str, panel: str) -> tuple[
         if run is None:
             raise runs.NoSuchRun(f"There is no run “{run_id[:40]}”.")
         if run.model:
-            told = steerings.lacking(row.steering, queries.concept_facts(session, run.model_revision), run.model)
+            facts = queries.concept_facts(session, run.model_revision)
+            told = steerings.lacking(row.steering, facts, run.model, runs.attached(services))
             if told:
                 raise RequestError(
                     f"The preset “{row.name}” cannot be applied to this run. {' '.join(told[:MAX_TOLD])}"
@@ -113,7 +117,7 @@ def take(services: Services, data: bytes) -> tuple[int, int]:
         added: dict[str, dict[str, Any]] = {}
         for name, steering in entries:
             kept = steerings.in_model(steering, model)
-            reasons += [f"{name}: {reason}" for reason in steerings.lacking(kept, known, model)]
+            reasons += [f"{name}: {reason}" for reason in steerings.lacking(kept, known, model, services.worker.saes)]
             if name.casefold() not in taken:
                 taken[name.casefold()] = added[name] = kept
             elif taken[name.casefold()] != kept:
@@ -161,13 +165,17 @@ def _steering(value: Any) -> dict[str, Any]:
     """A steering of a file in canonical form: it goes the way of a form, which says what is wrong with a value."""
     fields: list[tuple[str, str]] = []
     try:
-        concepts, neurons = value.get("concepts", []), value.get("neurons", [])
-        if len(concepts) + len(neurons) > MAX_TURNS:
-            raise RequestError(f"A preset turns at most {MAX_TURNS} concepts and neurons.")
+        concepts, neurons, latents = (value.get(kind, []) for kind in ("concepts", "neurons", "latents"))
+        if len(concepts) + len(neurons) + len(latents) > MAX_TURNS:
+            raise RequestError(f"A preset turns at most {MAX_TURNS} concepts, neurons and latents.")
         fields += [(f"{steerings.CONCEPT_FIELD}{name}", str(lam)) for name, lam in concepts]
         for layer, index, operation, amount in neurons:
             name = f"text.{layer}.{index}"
             fields += [(f"{steerings.NEURON_FIELD}{name}", str(amount))]
+            fields += [(f"{steerings.OPERATION_FIELD}{name}", str(operation))]
+        for sae, called, index, operation, amount in latents:
+            name = f"sae.{called}.{index}"
+            fields += [(f"{steerings.LATENT_FIELD}{name}", str(amount)), (f"{steerings.SAE_FIELD}{name}", str(sae))]
             fields += [(f"{steerings.OPERATION_FIELD}{name}", str(operation))]
         fields.append(("positions", str(value.get("positions") or "all")))
         fields += [("layers", str(end)) for end in value.get("layers") or ()]
@@ -190,7 +198,7 @@ def _room(session: Session, model_revision: str, more: int) -> None:
 
 
 def _name(text: str) -> str:
-    name = formats.one_line(text)
+    name = formats.name_of(text)
     if not name:
         raise RequestError("The name is empty. Type what the preset should be called.")
     if len(name) > NAME_LENGTH:

@@ -1,10 +1,11 @@
 """Every SELECT of the pages. Functions take a session and return rows or plain values."""
 
 import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from sqlalchemy import case, func, or_, select
+from sqlalchemy import URL, case, func, or_, select
 from sqlalchemy.orm import Session, aliased, defer
 
 from app.tables import LIVE, AttributionRow, ConceptRow, JobRow, Membership, NeuronRow, Picture, Preset, Run
@@ -12,6 +13,10 @@ from app.tables import LIVE, AttributionRow, ConceptRow, JobRow, Membership, Neu
 PER_PAGE = 30
 SHOWN_MEMBERSHIP = 0.05
 """Memberships below this are not shown beside a neuron."""
+KEPT_NEURONS = 2000
+"""Of so many neurons it is kept to which concepts they belong."""
+
+_Belonging = dict[tuple[int, int], list[tuple[str, float]]]
 
 
 def queue_length(session: Session, *, running: bool = True) -> int:
@@ -114,14 +119,36 @@ def neurons(session: Session, attribution_id: int) -> list[NeuronRow]:
 
 def memberships(
     session: Session, concepts: Mapping[str, "ConceptFact"], neurons: Iterable[tuple[int, int]]
-) -> dict[tuple[int, int], list[tuple[str, float]]]:
-    """For each of these neurons, those of the concepts that it belongs to, (name, μ), strongest first."""
+) -> _Belonging:
+    """For each of these neurons, those of the concepts that it belongs to, (name, μ), strongest first. Kept by all
+    that they depend on: the database, the library's revision and the concepts' rows."""
+    asked = list(neurons)
+    if not asked or not concepts:
+        return {}
+    names = {fact.id: fact.name for fact in concepts.values()}
+    library = next(iter(concepts.values())).library
+    known = _known_memberships(session.get_bind().engine.url, library, tuple(names.items()))
+    held = {neuron: belongs for neuron in asked if (belongs := known.get(neuron)) is not None}
+    missing = [neuron for neuron in asked if neuron not in held]
+    if missing:
+        found = _memberships(session, names, missing)
+        fresh = {neuron: found.get(neuron, []) for neuron in missing}
+        if len(known) + len(fresh) > KEPT_NEURONS:
+            known.clear()
+        known.update(fresh)
+        held.update(fresh)
+    return {neuron: belongs for neuron, belongs in held.items() if belongs}
+
+
+@functools.lru_cache(maxsize=2)
+def _known_memberships(_database: URL, _library: str, _concepts: tuple[tuple[int, str], ...]) -> _Belonging:
+    return {}
+
+
+def _memberships(session: Session, names: Mapping[int, str], neurons: Iterable[tuple[int, int]]) -> _Belonging:
     by_layer: defaultdict[int, list[int]] = defaultdict(list)
     for layer, index in neurons:
         by_layer[layer].append(index)
-    if not by_layer or not concepts:
-        return {}
-    names = {fact.id: fact.name for fact in concepts.values()}
     wanted = or_(*((Membership.layer == layer) & Membership.index.in_(indices) for layer, indices in by_layer.items()))
     chosen = select(Membership.layer, Membership.index, Membership.concept_id, Membership.mu).where(
         Membership.mu >= SHOWN_MEMBERSHIP, wanted

@@ -1,4 +1,4 @@
-"""Sets of questions from people's files: VQAv2's, GQA's and POPE's shapes, or a table, with a zip or folder of
+"""Sets of questions from people's files: VQAv2's, GQA's, POPE's and SQuAD's shapes, or a table, with a zip or folder of
 pictures.
 
 A set lies in the data folder under the hash of all that it consists of, so that an evaluation can be repeated however
@@ -75,6 +75,8 @@ def format_of(brought: Brought) -> str:
         whole = _parsed(data)
         if isinstance(whole, dict) and "questions" in whole:
             raise RequestError(f"{name} holds VQAv2's questions. Give its annotations too: they hold the answers.")
+        if evaluation.is_squad(whole):
+            return "squad"
         if isinstance(whole, dict) and any(isinstance(entry, dict) for entry in whole.values()):
             return "gqa"
     if head.startswith(b"["):
@@ -119,6 +121,16 @@ def keep(folder: Path, brought: Brought) -> str:
 def _hash(parts: Iterable[Sequence[str]]) -> str:
     """A set's, of its files' (name, SHA-256)."""
     return hashlib.sha256("".join(f"{name} {sha}\n" for name, sha in parts).encode()).hexdigest()
+
+
+def pictured(row: QuestionSet) -> bool:
+    """Whether a set has pictures: then its hash is not that of its files alone."""
+    return _hash(row.files) != row.hash
+
+
+def entry_word(row: QuestionSet) -> str:
+    """What a number of this set's files counts: lines of the file, or entries of its JSON."""
+    return "entry" if row.format in ("vqa", "gqa") else "line"
 
 
 def forget(folder: Path, set_hash: str) -> None:
@@ -168,7 +180,7 @@ def opened(folder: Path, row: QuestionSet, settings: evaluation.Settings) -> Ite
         raise _gone(row) from error
     same = all(hashlib.sha256(files[name]).hexdigest() == sha for name, sha in row.files)
     seen = (place / PICTURES).is_file()
-    if not same or (not seen and _hash(row.files) != row.hash):  # the hash of a set without pictures is its files'
+    if not same or (not seen and pictured(row)):
         raise _gone(row)
     pictures = concepts.imports.Pictures(place / PICTURES) if seen else None
     try:
@@ -198,11 +210,11 @@ def _plain(text: object) -> str:
 
 def _storable(found: evaluation.ItemSet) -> dict[str, tuple[Any, ...]]:
     """The items whose texts can be stored and put to a model; the others are bad lines."""
-    kept, bad = [], [evaluation.BadItem(entry.line, _plain(entry.reason)) for entry in found.bad]
+    kept, bad = [], [evaluation.BadLine(entry.line, _plain(entry.reason)) for entry in found.bad]
     for item in found.items:
         if HALF.search("".join((item.kind, item.question, *item.answers))):
             reason = "It holds a zero byte or half of a character, which cannot be stored."
-            bad.append(evaluation.BadItem(int(item.id), reason))
+            bad.append(evaluation.BadLine(int(item.id), reason))
         else:
             kept.append(item)
     return {"items": tuple(kept), "bad": tuple(sorted(bad, key=lambda entry: entry.line))}

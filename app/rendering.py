@@ -35,6 +35,8 @@ PAGES: dict[str, type[Any]] = {
     "evaluation/index.html": contexts.EvaluationsPage,
     "evaluation/plan.html": contexts.PlanPage,
     "evaluation/show.html": contexts.EvaluationPage,
+    "experiment/index.html": contexts.ExperimentsPage,
+    "experiment/show.html": contexts.ExperimentPage,
     "validation/report.html": contexts.ReportPage,
     "neuron/show.html": contexts.NeuronPage,
     "neuron/search.html": contexts.SearchPage,
@@ -42,6 +44,8 @@ PAGES: dict[str, type[Any]] = {
     "model/show.html": contexts.ModelPage,
     "latents/show.html": contexts.LatentPage,
     "latents/saes.html": contexts.SaesPage,
+    "latents/plan.html": contexts.TrainPlanPage,
+    "latents/training.html": contexts.TrainingPage,
     "error.html": contexts.ErrorPage,
     "_error.html": contexts.ErrorPage,
 }
@@ -60,10 +64,12 @@ FRAGMENTS: dict[str, type[Any]] = {
     "latents": contexts.LatentsView,
     "validation": contexts.ValidationView,
     "evaluation": contexts.EvaluationView,
+    "training": contexts.TrainingView,
+    "experiment": contexts.ExperimentView,
 }
 """Fragments of a page: `name` is rendered by `fragment_template(name)`, whose one variable and root id are `name`."""
 
-FOLDERS = {"validation": "concepts", "evaluation": "evaluation"}
+FOLDERS = {"validation": "concepts", "evaluation": "evaluation", "experiment": "experiment", "training": "latents"}
 """The folder of a fragment's template, where it is not part of a run's page."""
 
 TEMPLATE_OF = {context: name for name, context in PAGES.items() if name != "_error.html"}

@@ -83,7 +83,7 @@ def steer(services: Services, run_id: str, steering: dict[str, Any], panel: str)
         if parent.answer is None or not parent.model:
             raise RequestError("This run has no answer to steer yet. Wait for the answer, then turn its concepts.")
         steering = steerings.in_model(steering, parent.model)
-        steerings.verify(steering, queries.concept_facts(session, parent.model_revision), parent.model)
+        verify(services, session, parent, steering)
         child_id = ""
         if not steerings.empty(steering):
             child_id = _steered(session, services, parent, steering).id
@@ -97,6 +97,18 @@ def steer(services: Services, run_id: str, steering: dict[str, Any], panel: str)
     for changed in (*stopped, child_id):
         services.broker.publish(changed)
     return parent_id, child_id
+
+
+def attached(services: Services) -> steerings.Attached:
+    """The loaded model's SAEs; None while it is loading."""
+    return services.worker.saes if services.worker.info is not None else None
+
+
+def verify(services: Services, session: Session, run: Run, steering: dict[str, Any]) -> None:
+    """Refuse what this run's model does not have. Raises RequestError."""
+    assert run.model is not None, "a run that has an answer has a model"
+    facts = queries.concept_facts(session, run.model_revision)
+    steerings.verify(steering, facts, run.model, attached(services))
 
 
 def _steered(session: Session, services: Services, parent: Run, steering: dict[str, Any]) -> Run:
@@ -149,7 +161,7 @@ def retarget(services: Services, run_id: str, choice: TargetChoice, method: str,
             return False  # the run's own job brings it
         row = queries.attribution(session, run_id, choice.key, method, arrays=False)
         failed = row is not None and row.state == "failed"
-        if row is not None and not (again and failed) and not jobs.outdated(session, run, row, services.worker.info):
+        if row is not None and not (again and failed) and not _outdated(services, session, run, row):
             return False
         check_model(services)
         check_room(session, services)
@@ -162,6 +174,10 @@ def retarget(services: Services, run_id: str, choice: TargetChoice, method: str,
         row.summary = row.arrays = row.value = None
     services.worker.wake()
     return True
+
+
+def _outdated(services: Services, session: Session, run: Run, row: AttributionRow) -> bool:
+    return jobs.outdated(session, run, row, services.worker.info, services.worker.saes)
 
 
 def measure(services: Services, run_id: str, kind: str, choice: TargetChoice, method: str) -> None:
@@ -226,6 +242,8 @@ def again(services: Services, run_id: str) -> None:
     check_model(services)
     with services.database.write() as session:
         run = _get(session, run_id)
+        if run.steering and run.steering.get("latents"):
+            verify(services, session, run, run.steering)
         _queue(session, services, run.identity)
         parent_id = run.parent_id
         if parent_id:

@@ -7,22 +7,19 @@ with one sentence.
 
 import argparse
 import dataclasses
-import json
+import math
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app import exports, formats
+from app import experimentcli, exports, formats, saeoptions
+from app.saeoptions import TOLD_EVERY, Options, chosen, print_json, settings_of, tell
 from app.settings import Settings
 from app.uploads import BadPicture, Limits, normalise
 from engine.contract import Cancelled, Engine, Pixels, Question, RequestError, saes
 
-TOLD_EVERY = 5.0
-"""Seconds between two lines about a training."""
-Options = argparse.Namespace
 AddLoading = Callable[[argparse.ArgumentParser], None]
 
 
@@ -39,33 +36,20 @@ def add_to(commands: Any, add_loading: AddLoading, settings: Callable[[Options],
         made.set_defaults(run=lambda options: _run(settings(options), do, options))
         return made
 
-    _attaching(add("list", "the SAEs that stand on the model", _list))
+    saeoptions.attaching(add("list", "the SAEs that stand on the model", _list))
     info = add("info", "an SAE's card; with --latent what that latent writes and reads", _info)
-    _attaching(info)
+    saeoptions.attaching(info)
     info.add_argument("sae", nargs="?", help="name, id, folder or hub name (the first that is listed)")
     info.add_argument("--latent", type=int, metavar="INDEX")
     influence = add("influence", "answer a question and rank latents by their influence on the answer", _influence)
-    _attaching(influence)
+    saeoptions.attaching(influence)
     influence.add_argument("--question", required=True)
     influence.add_argument("--image", type=Path, help="picture file; without it the question is asked alone")
-    influence.add_argument("--sae", help="name, id, folder or hub name (the first that is listed)")
+    saeoptions.variant(influence)
     influence.add_argument("--top", type=int, default=20, help="latents to list of each order (20)")
-    influence.add_argument("--of", choices=saes.OF, help="the whole answer, or its first token (answer)")
-    influence.add_argument("--quantity", choices=saes.QUANTITIES, help="of it (logprob)")
-    influence.add_argument(
-        "--positive", choices=saes.POSITIVE, help="positive part of each entry, or of the mean (entry)"
-    )
-    influence.add_argument("--drop-error", action="store_true", help="let Ẑ alone go on in place of Z")
-    influence.add_argument("--bos", action="store_true", help="the SAE also stands at the beginning of sequence")
     influence.add_argument("--ablate", action="store_true", help="also zero each listed latent, and measure the loss")
-    experiment = add(
-        "experiment", "mask latents by influence, by activation, the least, random ones: what is lost?", _experiment
-    )
-    _attaching(experiment)
-    experiment.add_argument("--sae", help="name, id, folder or hub name (the first that is listed)")
-    experiment.add_argument("--items", type=int, default=100, help="questions about the little world (100)")
-    experiment.add_argument("--ablated", type=int, default=10, help="items compared with exact ablation (10)")
-    experiment.add_argument("--drop-error", action="store_true", help="let Ẑ alone go on in place of Z")
+    words = "mask and swap latents by influence, by activation, the least, random ones: what does it cost?"
+    experimentcli.options_of(add("experiment", words, experimentcli.run))
     train = add("train", "train one on the model, from the little world or a folder of pictures and questions", _train)
     train.add_argument("--out", type=Path, required=True, help="folder of the SAE, its card, log and checkpoint")
     train.add_argument("--folder", type=Path, help="pictures with a questions.csv, .jsonl or .json (the little world)")
@@ -75,12 +59,6 @@ def add_to(commands: Any, add_loading: AddLoading, settings: Callable[[Options],
         words = "needed" if needed else f"({field.default})" if field.default != "" else "of the SAE"
         kind: Any = field.type
         train.add_argument(f"--{field.name.replace('_', '-')}", type=kind, required=needed, help=words)
-
-
-def _attaching(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--attach", action="append", default=[], metavar="PATH", help="also this one; repeatable")
-    command.add_argument("--layer", type=int, help="of those, where their files do not say it")
-    command.add_argument("--site", choices=saes.SITES, help="of those, where their files do not say it")
 
 
 def _run(settings: Settings, do: Callable[[Engine, Options], int], options: Options) -> int:
@@ -108,39 +86,19 @@ def _pixels(options: Options) -> Pixels | None:
         raise BadPicture(f"{options.image} cannot be read: {error.strerror}.") from None
     picture = normalise(data, options.limits)
     for note in picture.notes:
-        _tell(note)
+        tell(note)
     return picture.pixels
-
-
-def _tell(words: str) -> None:
-    print(f"sfumato: {words}", file=sys.stderr, flush=True)
-
-
-def _print(told: Any) -> None:
-    print(json.dumps(told, ensure_ascii=False, allow_nan=False))
-
-
-def _chosen(engine: Engine, options: Options) -> saes.SaeInfo:
-    """The one that is meant by name or id, or attached from a folder or hub; else the last attached, or the first."""
-    known = engine.saes()
-    wanted = options.sae
-    if wanted is None:
-        if not known:
-            raise RequestError("No SAE stands on this model. Give one with --sae, or train one: sfumato sae train.")
-        return known[-1] if options.attach else known[0]
-    found = next((info for info in known if wanted in (info.name, info.id)), None)
-    return found or engine.attach_sae(wanted, options.layer, options.site)
 
 
 def _list(engine: Engine, options: Options) -> int:
     known = engine.saes()
     if options.json:
-        _print([dataclasses.asdict(info) for info in known])
+        print_json([dataclasses.asdict(info) for info in known])
         return 0
     for info in known:
         print(_line(info))
     if not known:
-        _tell("no SAE stands on this model; train one with sfumato sae train, or give --attach")
+        tell("no SAE stands on this model; train one with sfumato sae train, or give --attach")
     return 0
 
 
@@ -154,13 +112,13 @@ def _line(info: saes.SaeInfo) -> str:
 
 
 def _info(engine: Engine, options: Options) -> int:
-    info = _chosen(engine, options)
+    info = chosen(engine, options)
     lens = None if options.latent is None else engine.latent_lens(info.name, options.latent)
     if options.json:
         told = dataclasses.asdict(info)
         if lens is not None:
             told["latent"] = {"id": f"sae.{info.name}.{options.latent}", **dataclasses.asdict(lens)}
-        _print(told)
+        print_json(told)
         return 0
     print(_line(info))
     for name, value in info.card.items():
@@ -174,29 +132,24 @@ def _info(engine: Engine, options: Options) -> int:
     return 0
 
 
-def _settings(options: Options) -> saes.Settings:
-    given = {name: value for name in ("of", "quantity", "positive") if (value := getattr(options, name))}
-    return dataclasses.replace(saes.DEFAULT, **given, keep_error=not options.drop_error, bos=options.bos)
-
-
 def _influence(engine: Engine, options: Options) -> int:
     if options.top < 1:
         raise RequestError(f"--top is {options.top}; it must be at least 1.")
     question = Question(options.pixels, formats.one_line(options.question), options.max_new_tokens)
     if not question.text:
         raise RequestError("The question is empty. Type a question about the picture.")
-    info, settings = _chosen(engine, options), _settings(options)
+    info, settings = chosen(engine, options), settings_of(options)
     (answer,) = engine.latent_answers(question, info.name, [[]], settings)
     ids = [token.id for token in answer.tokens]
     found = engine.latent_influence(question, ids, info.name, settings, top=options.top)
     for warning in found.fit.warnings:
-        _tell(warning)
+        tell(warning)
     lost = None
     if options.ablate:
         listed = [latent.index for latent in found.latents]
         lost = engine.latent_ablation(question, ids, info.name, listed, settings).tolist()
     if options.json:
-        _print(_as_json(engine, info, answer.text, found, lost))
+        print_json(_as_json(engine, info, answer.text, found, lost))
     else:
         _show(info, answer.text, found, lost)
     return 0
@@ -244,42 +197,22 @@ def _show(info: saes.SaeInfo, answer: str, found: saes.Influence, lost: list[flo
         print(f"{name:<28}{latent.influence:>11.3g}{latent.mean_activation:>12.3g}{measured}  {share:>6}")
 
 
-def _experiment(engine: Engine, options: Options) -> int:
-    info, items = _chosen(engine, options), engine.experiment_items(max(options.items, 0))
-    if not items:
-        raise RequestError(
-            f"There are no items: --items is {options.items} (at least 1), and the little world's questions are for "
-            "the built-in model. For another one: python -m engine.sae.experiments --file."
-        )
-    told = time.monotonic()
-
-    def tell(done: int, whole: int) -> None:
-        nonlocal told
-        if time.monotonic() - told >= TOLD_EVERY:
-            told = time.monotonic()
-            _tell(f"{done} of {whole} items")
-
-    settings = dataclasses.replace(saes.DEFAULT, keep_error=not options.drop_error)
-    report = engine.latent_experiment(items, info.name, settings, options.ablated, tell)
-    if options.json:
-        _print(saes.experiment_as_json(report))
-    else:
-        print(saes.experiment_table(report))
-    return 0
-
-
 def _train(engine: Engine, options: Options) -> int:
     names = [field.name for field in dataclasses.fields(saes.Recipe)]
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     recipe = saes.Recipe(**given)
-    told = 0.0
+    told = gathering = 0.0
 
-    def tell(point: saes.TrainingPoint) -> None:
-        nonlocal told
-        if time.monotonic() - told >= TOLD_EVERY or point.step == point.steps:
-            told = time.monotonic()
+    def on_point(point: saes.TrainingPoint) -> None:
+        nonlocal told, gathering
+        if point.step == 0:
+            if time.monotonic() - gathering >= TOLD_EVERY:
+                gathering = time.monotonic()
+                tell(f"gathering positions: {point.gathered} of {recipe.kept}")
+        elif time.monotonic() - told >= TOLD_EVERY or (point.step == point.steps and told < math.inf):
+            told = time.monotonic() if point.step < point.steps else math.inf  # the last one comes more than once
             explained, dead = formats.percent(point.explained_variance), formats.percent(point.dead_share)
-            _tell(
+            tell(
                 f"step {point.step} of {point.steps}: loss {point.loss:.4f}, explains {explained}, "
                 f"L0 {point.l0:.1f}, dead {dead}"
             )
@@ -292,14 +225,14 @@ def _train(engine: Engine, options: Options) -> int:
 
     before = signal.signal(signal.SIGINT, stop)  # so that it ends with a checkpoint
     try:
-        info = engine.train_sae(recipe, str(options.out), folder, options.resume, tell, lambda: stopped)
+        info = engine.train_sae(recipe, str(options.out), folder, options.resume, on_point, lambda: stopped)
     except Cancelled as error:
-        _tell(str(error))
+        tell(str(error))
         raise KeyboardInterrupt from error
     finally:
         signal.signal(signal.SIGINT, before)
     if options.json:
-        _print(dataclasses.asdict(info) | {"folder": str(options.out)})
+        print_json(dataclasses.asdict(info) | {"folder": str(options.out)})
     else:
         print(f"{_line(info)}\nIt is in {options.out}; use it with --attach {options.out}")
     return 0

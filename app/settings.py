@@ -46,6 +46,11 @@ class Settings(BaseSettings):
     """Runs and attributions that may wait at once."""
     ranked: int = Field(default=100, ge=1)
     """Neurons of largest magnitude that are stored with each attribution."""
+    sae_dirs: tuple[Path, ...] = ()
+    """Folders of this machine from which pages may attach SAEs, and take pictures to train on, beside `saes` in
+    `data_dir`: whoever can open the pages can have files there read."""
+    sae_hub: bool = False
+    """Whether pages may have SAEs fetched from the hub that transformers is configured for."""
     fake_delay: float = 0.0
     """Seconds that the fake engine takes for each token."""
     log_level: str = "info"

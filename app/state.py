@@ -6,9 +6,9 @@ most probable way. `quantity` of the target, `leave`: kinds of positions left ou
 own. `heat`: 'all', 'off', 'input', 'layer:L', 'concept:NAME', 'neuron:text.L.I', 'activation:text.L.I', or '' for the
 neurons that carried the target, each by its degree (a URL may say 'evidence'). `steer` is the id of the steered run
 that stands beside this one, `sweep` that of a sweep, `latents` that of a ranking of latents ('' = the newest), of which
-`latent` is drawn ('influence:INDEX' or 'activation:INDEX', '' = the first). `add` are concepts and neurons that were
-added to the steering panel by hand. `rows`: neurons shown at most. `panel` names one view of the page; it is read from
-a URL but never written into one.
+`latent` is drawn ('influence:INDEX' or 'activation:INDEX', '' = the first). `add` are concepts, neurons and latents
+that were added to the steering panel by hand. `rows`: neurons shown at most. `panel` names one view of the page; it is
+read from a URL but never written into one.
 """
 
 import dataclasses
@@ -111,13 +111,13 @@ def parse(query: Iterable[tuple[str, str]]) -> PageState:
         heat=_heat(last.get("heat", "")),
         layer=_whole("layer", last["layer"]) if "layer" in last else None,
         modality=_one_of("modality", last.get("modality", ""), ("", *MODALITIES)),
-        concept=last.get("concept", ""),
+        concept=_name(last.get("concept", "")),
         sort=_one_of("order", last.get("sort", "score"), SORTS),
-        steer=last.get("steer", ""),
-        sweep=last.get("sweep", ""),
-        latents=last.get("latents", ""),
+        steer=_name(last.get("steer", "")),
+        sweep=_name(last.get("sweep", "")),
+        latents=_name(last.get("latents", "")),
         latent=_latent(last.get("latent", "")),
-        add=added[:MAX_ADDED],
+        add=tuple(map(_name, added[:MAX_ADDED])),
         rows=_whole("number of rows", last["rows"]) if "rows" in last else DEFAULT_ROWS,
         panel=panel if re.fullmatch(r"\w{1,40}", panel := last.get("panel", "")) else "",
     )
@@ -136,7 +136,7 @@ def _heat(text: str) -> str:
     if text == "evidence":
         return ""
     kind, _, name = text.partition(":")
-    if text in ("", "all", "off", "input") or (kind == "concept" and name):
+    if text in ("", "all", "off", "input") or (kind == "concept" and _name(name)):
         return text
     if kind == "layer":
         _whole("layer", name)
@@ -145,6 +145,15 @@ def _heat(text: str) -> str:
         steerings.neuron(name)
         return text
     raise UnknownName(f"There is no heat map “{text[:80]}”. Choose {HEATS}.")
+
+
+def _name(text: str) -> str:
+    """Every link of a page repeats it."""
+    if len(text) > steerings.NAMED:
+        raise UnknownName(
+            f"“{text[:40]}…” has {len(text)} characters; no name has more than {steerings.NAMED}. Shorten it."
+        )
+    return text
 
 
 def _latent(text: str) -> str:

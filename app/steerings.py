@@ -1,44 +1,65 @@
 """Steerings as values: JSON rows, form fields and words. λ and factors are rounded to 4 digits, so that one steering
 has one spelling and one identity."""
 
+import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from app import formats
 from engine.contract import (
     LAMBDA_RANGE,
     NEURON_VALUE_LIMIT,
     POSITIONS,
     ConceptTurn,
+    LatentTurn,
     NeuronTurn,
     RequestError,
     Steering,
     UnknownName,
     in_layers,
+    saes,
 )
 
+NAMED = 200
+"""Characters of the longest name that is looked for."""
 FACTOR_RANGE = (-4.0, 8.0)
 VALUE_RANGE = (-NEURON_VALUE_LIMIT, NEURON_VALUE_LIMIT)
 SYMBOLS = {"scale": "×", "add": "+", "set": "="}
-"""How a neuron is edited, and the sign that stands for it."""
+"""How a neuron or a latent is edited, and the sign that stands for it."""
+ALONE = (("scale", 1), ("add", 0))
+"""Edits that leave it as it is."""
 NEURON = re.compile(r"text\.(\d{1,4})\.(\d{1,6})")
+LATENT = re.compile(r"sae\..+\.[0-9]{1,7}")
 LAYERS = re.compile(r"\s*(\d{1,4})\s*(?:-\s*(\d{1,4})\s*)?")
-CONCEPT_FIELD, NEURON_FIELD, OPERATION_FIELD, VALUE_FIELD = "concept:", "neuron:", "operation:", "value:"
+CONCEPT_FIELD, NEURON_FIELD, LATENT_FIELD = "concept:", "neuron:", "latent:"
+OPERATION_FIELD, VALUE_FIELD, SAE_FIELD = "operation:", "value:", "sae:"
+Attached = Sequence[saes.SaeInfo] | None
+"""The SAEs of the loaded model; None while it is loading."""
 
 
-def to_json(steering: Steering) -> dict[str, Any]:
-    """The canonical form: turns sorted, those that leave everything alone dropped; `layers` only where they limit."""
+def to_json(steering: Steering, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The canonical form: turns sorted, those that leave everything alone dropped; `layers` only where they limit, and
+    `latents` only where there are any, each as [SAE's id, its name, index, operation, value]. `names`: of SAEs, by
+    id."""
     concepts = sorted((turn.concept, round(turn.lam, 4)) for turn in steering.concepts)
     neurons = sorted((turn.layer, turn.index, turn.operation, round(turn.value, 4)) for turn in steering.neurons)
     value: dict[str, Any] = {
         "concepts": [[name, lam] for name, lam in concepts if lam],
-        "neurons": [list(turn) for turn in neurons if (turn[2], turn[3]) not in (("scale", 1), ("add", 0))],
+        "neurons": [list(turn) for turn in neurons if turn[2:] not in ALONE],
         "positions": steering.positions,
     }
     if steering.layers is not None and value["concepts"]:
         value["layers"] = list(steering.layers)
+    called = names or {}
+    latents = sorted(
+        (turn.sae, called.get(turn.sae, turn.sae), turn.index, turn.operation, round(turn.value, 4))
+        for turn in steering.latents
+    )
+    if kept := [list(turn) for turn in latents if turn[3:] not in ALONE]:
+        value["latents"] = kept
     return value
 
 
@@ -48,38 +69,52 @@ def from_json(value: Mapping[str, Any]) -> Steering:
         tuple(NeuronTurn(*turn) for turn in value["neurons"]),
         value["positions"],
         layers=tuple(value["layers"]) if value.get("layers") else None,
+        latents=tuple(LatentTurn(sae, *edit) for sae, _, *edit in value.get("latents", ())),
     )
 
 
 def empty(value: Mapping[str, Any]) -> bool:
-    return not value["concepts"] and not value["neurons"]
+    return not value["concepts"] and not value["neurons"] and not value.get("latents")
 
 
-def from_form(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def sae_names(value: Mapping[str, Any]) -> dict[str, str]:
+    """What a canonical steering calls its SAEs, by id."""
+    return {sae: name for sae, name, *_ in value.get("latents", ())}
+
+
+def ids_of(attached: Attached) -> dict[str, str]:
+    """Ids of SAEs by name."""
+    return {sae.name: sae.id for sae in attached or ()}
+
+
+def from_form(fields: Iterable[tuple[str, str]], ids: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The steering that a form asks for, in canonical form. Raises RequestError (names are checked later). A neuron's
     field `neuron:NAME` is its factor; where `operation:NAME` says `add` or `set`, it is what is added or set, unless a
-    field `value:NAME` is there for that, whose emptiness leaves the neuron alone. `layers` is empty or FIRST-LAST, or
-    comes as two fields, FIRST (empty: all layers) and LAST."""
+    field `value:NAME` is there for that, whose emptiness leaves the neuron alone. So it is with a latent's, `latent:
+    sae.SAE.INDEX`; its SAE's id is that of a field `sae:NAME`, or what `ids` say of the SAE's name, or else that name.
+    `layers` is empty or FIRST-LAST, or comes as two fields, FIRST (empty: all layers) and LAST."""
     concepts: dict[str, float] = {}
     neurons: dict[tuple[int, int], tuple[str, float]] = {}
+    latents: dict[tuple[str, int], tuple[str, float]] = {}
+    names: dict[str, str] = {}
     positions = "all"
     fields = list(fields)
-    operations = _of(OPERATION_FIELD, fields)
-    values = _of(VALUE_FIELD, fields)
+    edits = _Edits(_of(OPERATION_FIELD, fields), _of(VALUE_FIELD, fields))
+    known = _of(SAE_FIELD, fields)
     for field, value in fields:
-        if field.startswith(CONCEPT_FIELD):
-            name = field.removeprefix(CONCEPT_FIELD)
-            concepts[name] = _number(value, LAMBDA_RANGE, f"λ of {name}")
-        elif field.startswith(NEURON_FIELD):
-            name = field.removeprefix(NEURON_FIELD)
-            operation = operations.get(name) or "scale"
-            amount = value if operation == "scale" else values.get(name, value)
-            if amount.strip() or name not in values:
-                neurons[neuron(name)] = _edit(name, operation, amount)
+        kind, colon, name = field.partition(":")
+        if kind + colon == CONCEPT_FIELD:
+            concepts[name] = _number(value, LAMBDA_RANGE, f"λ of {formats.quoted(name)}")
+        elif kind + colon == NEURON_FIELD and (edited := edits.of(name, value)) is not None:
+            neurons[neuron(name)] = edited
+        elif kind + colon == LATENT_FIELD and (edited := edits.of(name, value)) is not None:
+            sae, index = latent(name)
+            id_ = known.get(name) or (ids or {}).get(sae, sae)
+            latents[id_, index], names[id_] = edited, sae
         elif field == "positions":
             positions = value or "all"
     if positions not in POSITIONS:
-        raise UnknownName(f"There is no choice of positions “{positions}”. Choose one of {', '.join(POSITIONS)}.")
+        raise UnknownName(f"There is no choice of positions “{positions[:40]}”. Choose one of {', '.join(POSITIONS)}.")
     ends = [value.strip() for field, value in fields if field == "layers"]
     layers = layers_of("-".join(ends[:2]) if ends and ends[0] else "")
     return to_json(
@@ -88,8 +123,24 @@ def from_form(fields: Iterable[tuple[str, str]]) -> dict[str, Any]:
             tuple(NeuronTurn(*place, operation, amount) for place, (operation, amount) in neurons.items()),
             positions,
             layers=layers,
-        )
+            latents=tuple(LatentTurn(*place, operation, amount) for place, (operation, amount) in latents.items()),
+        ),
+        names,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Edits:
+    """What a form says of neurons and latents beside their own fields: operation and value, by name."""
+
+    operations: Mapping[str, str]
+    values: Mapping[str, str]
+
+    def of(self, name: str, factor: str) -> tuple[str, float] | None:
+        """(operation, value); None where an empty value leaves it alone."""
+        operation = self.operations.get(name) or "scale"
+        amount = factor if operation == "scale" else self.values.get(name, factor)
+        return _edit(name, operation, amount) if amount.strip() or name not in self.values else None
 
 
 def _of(prefix: str, fields: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -99,9 +150,10 @@ def _of(prefix: str, fields: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 def _edit(name: str, operation: str, value: str) -> tuple[str, float]:
     if operation not in SYMBOLS:
-        raise UnknownName(f"A neuron can be turned by {', '.join(SYMBOLS)}, not by “{operation[:40]}”.")
+        raise UnknownName(f"A neuron or a latent can be turned by {', '.join(SYMBOLS)}, not by “{operation[:40]}”.")
     limits = FACTOR_RANGE if operation == "scale" else VALUE_RANGE
-    return operation, _number(value, limits, f"The {'factor' if operation == 'scale' else 'value'} of {name}")
+    what = "factor" if operation == "scale" else "value"
+    return operation, _number(value, limits, f"The {what} of {formats.quoted(name)}")
 
 
 def layers_of(text: str) -> tuple[int, int] | None:
@@ -118,21 +170,63 @@ def neuron(name: str) -> tuple[int, int]:
     """(layer, index) of `text.LAYER.INDEX`. Raises UnknownName."""
     found = NEURON.fullmatch(name)
     if found is None:
-        raise UnknownName(f"“{name}” is not a neuron. Neurons are written text.LAYER.INDEX, for example text.3.17.")
+        raise UnknownName(f"“{name[:40]}” is not a neuron. Neurons are written text.LAYER.INDEX, like text.3.17.")
     return int(found[1]), int(found[2])
 
 
-def verify(value: Mapping[str, Any], concepts: Iterable[str], model: Mapping[str, Any]) -> None:
-    """Refuse concepts and neurons that this model does not have, naming near misses. Raises UnknownName."""
+def kind_of(name: str) -> str:
+    """The form field of what is called so: a latent, a neuron, or else a concept."""
+    if LATENT.fullmatch(name):
+        return LATENT_FIELD
+    return NEURON_FIELD if NEURON.fullmatch(name) else CONCEPT_FIELD
+
+
+def latent(name: str) -> tuple[str, int]:
+    """(SAE, index) of `sae.SAE.INDEX`. Raises UnknownName."""
+    return saes.parse_latent(name)
+
+
+def verify(value: Mapping[str, Any], concepts: Iterable[str], model: Mapping[str, Any], attached: Attached) -> None:
+    """Refuse concepts, neurons and latents that this model does not have, naming near misses. Raises RequestError."""
     known = set(concepts)
     for name, _ in value["concepts"]:
         if name not in known:
             raise unknown_concept(name, known)
     for layer, index, *_ in value["neurons"]:
         verify_neuron(layer, index, model)
+    for sae, name, index, *_ in value.get("latents", ()):
+        verify_latent(sae, name, index, attached)
     if value.get("layers"):
         first, last = value["layers"]
         in_layers((first, last), model["n_layers"])
+
+
+def verify_latent(sae: str, name: str, index: int, attached: Attached) -> None:
+    """Refuse a latent of an SAE (its id and name) that does not stand on the loaded model. Raises RequestError."""
+    if attached is None:
+        raise RequestError("The model is still loading, so its SAEs are not known yet. Try again in a moment.")
+    found = next((one for one in attached if one.id == sae), None)
+    if found is None:
+        raise unknown_sae(name, attached)
+    if found.fits:
+        raise RequestError(f"The SAE “{name}” cannot stand on the loaded model: {found.fits}")
+    if index >= found.n_latents:
+        raise UnknownName(
+            f"There is no latent sae.{name}.{index}: the indices of this SAE go from 0 to {found.n_latents - 1}."
+        )
+
+
+def unknown_sae(name: str, attached: Sequence[saes.SaeInfo]) -> UnknownName:
+    """Of an SAE that is not attached, or whose name another one has now."""
+    names = sorted(one.name for one in attached if not one.fits)
+    told = f"The SAE “{name[:80]}” is not attached to the loaded model."
+    if name in names:
+        return UnknownName(
+            f"{told} Another one has its name now: attach that of the steering again, or remove its latents."
+        )
+    if near := difflib.get_close_matches(name, names, 3, 0.5):
+        return UnknownName(f"{told} Did you mean {' or '.join(near)}?")
+    return UnknownName(f"{told} " + (f"Attached: {', '.join(names)}." if names else "None is: attach one first."))
 
 
 def in_model(value: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,19 +235,22 @@ def in_model(value: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, An
     return {name: part for name, part in value.items() if not (whole and name == "layers")}
 
 
-def lacking(value: Mapping[str, Any], concepts: Iterable[str], model: Mapping[str, Any]) -> list[str]:
+def lacking(
+    value: Mapping[str, Any], concepts: Iterable[str], model: Mapping[str, Any], attached: Attached
+) -> list[str]:
     """All that a steering names and this model does not have, a sentence each; what `verify` refuses one by one."""
     known, alone = set(concepts), {"concepts": (), "neurons": ()}
     parts = [{**alone, "concepts": (turn,)} for turn in value["concepts"]]
     parts += [{**alone, "neurons": (turn,)} for turn in value["neurons"]]
+    parts += [{**alone, "latents": (turn,)} for turn in value.get("latents", ())]
     parts += [{**alone, "layers": value["layers"]}] if value.get("layers") else []
     told = []
     for part in parts:
         try:
-            verify(part, known, model)
+            verify(part, known, model, attached)
         except RequestError as error:
             told.append(str(error))
-    return told
+    return list(dict.fromkeys(told))
 
 
 def verify_neuron(layer: int, index: int, model: Mapping[str, Any]) -> None:
@@ -166,7 +263,7 @@ def verify_neuron(layer: int, index: int, model: Mapping[str, Any]) -> None:
 
 def unknown_concept(name: str, known: Iterable[str]) -> UnknownName:
     listed = sorted(known)
-    near = difflib.get_close_matches(name, listed, 3, 0.5)
+    near, name = difflib.get_close_matches(name[:NAMED], listed, 3, 0.5), formats.quoted(name)
     if near:
         return UnknownName(f"There is no concept “{name}”. Did you mean {' or '.join(near)}?")
     hint = f"Known are, for example, {', '.join(listed[:6])}." if listed else "This model has no concepts yet."
@@ -179,12 +276,13 @@ def in_words(value: Mapping[str, Any] | None, neurons: int | None = None) -> str
         return ""
     parts = [f"{name} λ {signed(lam)}" for name, lam in value["concepts"]]
     parts += [f"text.{layer}.{index} {edit(op, amount)}" for layer, index, op, amount in value["neurons"]]
+    parts += [f"sae.{name}.{index} {edit(op, amount)}" for _, name, index, op, amount in value.get("latents", ())]
     if value.get("layers"):
         first, last = value["layers"]
         parts.append(f"layer {first}" if first == last else f"layers {first}–{last}")
     if value["positions"] != "all":
         parts.append(f"{value['positions']} positions")
-    if neurons is not None:
+    if neurons is not None and not (value.get("latents") and neurons == 0):
         parts.append(f"{neurons} neuron{'' if neurons == 1 else 's'}")
     return " · ".join(parts)
 

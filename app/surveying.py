@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import io
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class Opened(Sequence[Question]):
         return Question(self.store.load(picture) if picture else None, question, 1)
 
 
-def _drawn(room: Room, n: int) -> list[Case]:
+def drawn(room: Room, n: int) -> list[Case]:
     """Scenes of the little world, their pictures in the store."""
     cases: list[Case] = []
     for question in room.engine.scenes(n):
@@ -110,32 +110,48 @@ def _drawn(room: Room, n: int) -> list[Case]:
 
 def survey(room: Room, params: dict[str, Any], on_progress: OnProgress, cancelled: IsCancelled) -> Done:
     """`params`: model_revision, scenes (how many), runs (how many there were when it was asked for)."""
-    scenes = _drawn(room, params["scenes"])
+
+    def ask(questions: Opened) -> neurons.Survey:
+        return room.engine.survey(questions, on_progress, cancelled)
+
+    found = surveyed(room, params, ("survey", "neuron"), {"model_revision": params["model_revision"]}, ask)
+    return {**found, "shape": [room.info.n_layers, room.info.d_mlp]}, None
+
+
+def surveyed(
+    room: Room,
+    params: dict[str, Any],
+    kinds: tuple[str, str],
+    of: dict[str, Any],
+    ask: Callable[[Opened], neurons.Survey],
+) -> dict[str, Any]:
+    """The result of a survey by `ask`, kept in place of what there was. `kinds` = that of surveys, and of what is
+    looked up in one; `of` = parameters that all surveys of the same thing share."""
+    scenes = drawn(room, params["scenes"])
     with room.database.read() as session:
         cases = [*scenes, *asked(session, params["model_revision"])]
-    found = room.engine.survey(Opened(cases, room.store), on_progress, cancelled)
+    found = ask(Opened(cases, room.store))
     name = keep(room.store, found.neurons)
-    _replace(room, params["model_revision"], name)
+    _replace(room, kinds, of, name)
     return {
         "file": name,
-        "shape": [room.info.n_layers, room.info.d_mlp],
         "cases": [list(case) for case in cases],
         "tokens": [[list(token) for token in tokens] for tokens in found.tokens],
         "positions": list(found.positions),
         "scenes": len(scenes),
         "refused": len(found.refused),
-    }, None
+    }
 
 
-def _replace(room: Room, model_revision: str, name: str) -> None:
-    """Forget older surveys of this model, and what was looked up in them."""
+def _replace(room: Room, kinds: tuple[str, str], of: dict[str, Any], name: str) -> None:
+    """Forget older surveys of the same thing, and what was looked up in them."""
     gone = []
     with room.database.write() as session:
-        old = select(JobRow).where(JobRow.kind.in_(("survey", "neuron")), JobRow.state == "done")
+        old = select(JobRow).where(JobRow.kind.in_(kinds), JobRow.state == "done")
         for row in session.scalars(old):
-            of = row.result["file"] if row.kind == "survey" and row.result else row.params.get("survey", "")
-            if row.params["model_revision"] == model_revision and of != name:
-                gone += [of] if row.kind == "survey" else []
+            file = row.result["file"] if row.kind == kinds[0] and row.result else row.params.get("survey", "")
+            if of.items() <= row.params.items() and file != name:
+                gone += [file] if row.kind == kinds[0] else []
                 session.delete(row)
     for other in gone:
         path_of(room.store, other).unlink(missing_ok=True)
@@ -145,7 +161,7 @@ def neuron(room: Room, params: dict[str, Any], on_progress: OnProgress, cancelle
     """`params`: model_revision, layer, index, survey (the file's name, or '')."""
     layer, index = params["layer"], params["index"]
     lens = dataclasses.asdict(room.engine.lens(layer, index))
-    cases = strongest(room, params["survey"], layer * room.info.d_mlp + index) if params["survey"] else []
+    cases = strongest(room, "survey", params["survey"], layer * room.info.d_mlp + index) if params["survey"] else []
     questions = Opened(cases, room.store)
     maps = room.engine.activation_maps(layer, index, questions)
     grids = [None if one is None else room.engine.grid(question) for one, question in zip(maps, questions, strict=True)]
@@ -153,10 +169,10 @@ def neuron(room: Room, params: dict[str, Any], on_progress: OnProgress, cancelle
     return {**lens, "grids": stored}, pack({f"map{k}": one for k, one in enumerate(maps)})
 
 
-def strongest(room: Room, name: str, place: int) -> list[Case]:
-    """The cases whose pictures a neuron answers to most, in its record's order."""
+def strongest(room: Room, kind: str, name: str, place: int) -> list[Case]:
+    """The cases of a survey of this kind whose pictures a neuron (or latent) answers to most, in its record's order."""
     with room.database.read() as session:
-        rows = session.scalars(select(JobRow).where(JobRow.kind == "survey", JobRow.state == "done"))
+        rows = session.scalars(select(JobRow).where(JobRow.kind == kind, JobRow.state == "done"))
         result = next((row.result for row in rows if row.result and row.result["file"] == name), None)
     found = record(path_of(room.store, name), place)
     if result is None or found is None:

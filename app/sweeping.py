@@ -29,7 +29,7 @@ def sweep(services: Services, run_id: str, fields: list[tuple[str, str]], row: s
         parent = queries.run(session, asked.parent_id) if asked is not None and asked.parent_id else asked
         if parent is None:
             raise runs.NoSuchRun(f"There is no run “{run_id[:40]}”.")
-        parent_id, params = parent.id, _params(session, parent, fields, row)
+        parent_id, params = parent.id, _params(services, session, parent, fields, row)
         found = longjobs.request(session, longjobs.SWEEP, parent_id, params, room)
         job_id = found.id
         left = services.worker.audience.join(job_id if found.live else "", panel)
@@ -44,21 +44,24 @@ def sweep(services: Services, run_id: str, fields: list[tuple[str, str]], row: s
     return parent_id, job_id
 
 
-def _params(session: Session, run: Run, fields: list[tuple[str, str]], row: str) -> dict[str, Any]:
+def _params(services: Services, session: Session, run: Run, fields: list[tuple[str, str]], row: str) -> dict[str, Any]:
     """All that a sweep depends on beside its run: the steering around the row, the row, its values, and the library
     that gives concepts their neurons."""
     if run.answer is None or not run.model:
         raise RequestError("This run has no answer to sweep yet. Wait for the answer, then turn its concepts.")
-    whole, row = steerings.in_model(swept.whole(fields, row), run.model), swept.spelled(row)
-    steerings.verify(whole, queries.concept_facts(session, run.model_revision), run.model)
+    ids = steerings.ids_of(runs.attached(services))
+    whole, row = steerings.in_model(swept.whole(fields, row, ids), run.model), swept.spelled(row)
+    runs.verify(services, session, run, whole)
     choice = TargetChoice(Target(0, len(records.ids(run.answer))))
+    sae, operation, _ = swept.latent_in(whole, row)
     library = queries.library_revision(session, run.model_revision) if whole["concepts"] else ""
     return {
         **longjobs.params_of(longjobs.SWEEP, choice, run.method),
         "steering": swept.around(whole, row),
         "row": row,
-        "values": list(swept.values_of(row)),
+        "values": list(swept.values_of(whole, row)),
         "library": library,
+        **({"sae": sae, "operation": operation} if sae else {}),
     }
 
 

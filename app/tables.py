@@ -343,3 +343,55 @@ class Membership(Base):
     mu: Mapped[float] = mapped_column(Float)
 
     __table_args__ = (Index("ix_memberships_neuron", "layer", "index", "concept_id", "mu"),)
+
+
+class LatentNote(Base):
+    """What people wrote about a latent of an SAE (its id): a short label and a longer note."""
+
+    __tablename__ = "latent_notes"
+
+    sae_id: Mapped[str] = mapped_column(String(80), primary_key=True)
+    index: Mapped[int] = mapped_column(Integer, primary_key=True)
+    label: Mapped[str] = mapped_column(String(80), default="")
+    note: Mapped[str] = mapped_column(Text, default="")
+    changed: Mapped[dt.datetime] = mapped_column(Utc, default=now)
+
+
+class LatentConcept(Base):
+    """A concept whose memberships of an SAE's latents are there (LatentMembership), and of what they were made:
+    `fingerprint` of the concept then, `recipe` in words and numbers."""
+
+    __tablename__ = "latent_concepts"
+
+    sae_id: Mapped[str] = mapped_column(String(80), primary_key=True)
+    concept: Mapped[str] = mapped_column(String(200), primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    recipe: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class LatentMembership(Base):
+    """The membership μ of one latent of an SAE in one concept, where it is at least library.SMALLEST."""
+
+    __tablename__ = "latent_memberships"
+
+    sae_id: Mapped[str] = mapped_column(String(80), primary_key=True)
+    concept: Mapped[str] = mapped_column(String(200), primary_key=True)
+    index: Mapped[int] = mapped_column(Integer, primary_key=True)
+    mu: Mapped[float] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_latent_memberships_latent", "sae_id", "index"),)
+
+
+class AttachedSae(Base):
+    """An SAE that a person attached to a model revision: where it was loaded from, so that it is there again after a
+    start. `layer` and `site`: what was said beside what its files say, or None."""
+
+    __tablename__ = "attached_saes"
+
+    id: Mapped[str] = mapped_column(String(80), primary_key=True)
+    model_revision: Mapped[str] = mapped_column(String(80), primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    path: Mapped[str] = mapped_column(Text)
+    layer: Mapped[int | None] = mapped_column(Integer)
+    site: Mapped[str | None] = mapped_column(String(16))
+    created: Mapped[dt.datetime] = mapped_column(Utc, default=now)

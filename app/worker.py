@@ -11,6 +11,7 @@ one job inside the other. The inner job ends, in whatever way, before the outer 
 import dataclasses
 import itertools
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,13 +19,14 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app import conceptjobs, jobs, library, longjobs, measurements, own, runners
+from app import conceptjobs, jobs, latentconcepts, library, longjobs, measurements, own, runners, saejobs
 from app.audience import Audience
 from app.broker import Broker
 from app.database import Database
 from app.jobs import Job
 from app.longjobs import LongJob
 from app.pictures import Store
+from app.sweeppoints import SweepPoints
 from app.targets import TargetChoice
 from engine.contract import (
     Answer,
@@ -48,6 +50,8 @@ log = logging.getLogger("sfumato.worker")
 EngineFactory = Callable[[], Engine]
 PACE = 0.3
 """Seconds between two notes of progress while slow work runs, and at most between two looks at what waits."""
+HANDOVER = 0.0005
+"""Seconds after which Python takes another thread: what answers a request must not wait for what computes."""
 RETRY = 0.5
 """Seconds between two attempts to write down how a job ended."""
 
@@ -73,7 +77,7 @@ class Worker:
         self.slow = False
         self.audience = Audience()
         self._partial: dict[str, Partial] = {}
-        self._points: dict[str, tuple[sweeps.SweepPoint, ...]] = {}
+        self._points = SweepPoints()
         self._progress: dict[int, tuple[int, int]] = {}
         self._stops: set[str] = set()
         self._unsettled: list[tuple[Job | LongJob, BaseException]] = []
@@ -109,13 +113,14 @@ class Worker:
 
     def points(self, job_id: str) -> tuple[sweeps.SweepPoint, ...]:
         """What a running sweep has so far."""
-        return self._points.get(job_id, ())
+        return self._points.of(job_id)
 
     def progress(self, attribution_id: int) -> tuple[int, int] | None:
         """(done, all) steps of a slow attribution that is running."""
         return self._progress.get(attribution_id)
 
     def _live(self) -> None:
+        sys.setswitchinterval(HANDOVER)
         engine = self._load()
         if engine is None:
             return
@@ -130,10 +135,11 @@ class Worker:
     def _load(self) -> Engine | None:
         try:
             engine = self._factory()
-            info, attached = engine.info(), engine.saes()
+            info, attached = engine.info(), saejobs.restore(self.database, engine)
             with self.database.write() as session:
                 own.adopt(session, info, engine)
                 library.copy(session, info.revision, engine.library())
+                latentconcepts.copy_shipped(session, info.revision, engine, attached)
         except ModelRefused as refused:
             self.state, self.message = "refused", str(refused)
         except BaseException as error:  # whatever a model's files hold must not take the pages down
@@ -157,8 +163,8 @@ class Worker:
         try:
             told = self.broker.publish_all
             conceptjobs.follow(conceptjobs.Room(engine, self.info, self.database, self.store))
-            job = jobs.claim(self.database, self.info, told, urgent=urgent)
-            job = job or longjobs.claim(self.database, self.info, told, urgent=urgent)
+            job = jobs.claim(self.database, self.info, self.saes, told, urgent=urgent)
+            job = job or longjobs.claim(self.database, self.info, self.saes, told, urgent=urgent)
             if job is None:
                 return False
             self.broker.publish(_topic(job))
@@ -185,8 +191,7 @@ class Worker:
     def _forget(self, job: Job | LongJob, *, urgent: bool) -> None:
         self._partial.pop(_topic(job), None)
         self._stops.discard(_name(job))
-        if isinstance(job, LongJob):
-            self._points.pop(job.id, None)
+        if isinstance(job, LongJob) and self._points.end(job.id):
             self.audience.end(job.id)
         if isinstance(job, Job) and job.attribution_id is not None:
             self._progress.pop(job.attribution_id, None)
@@ -224,9 +229,12 @@ class Worker:
             assert self.info is not None, "jobs are done once the model is there"
             room = conceptjobs.Room(engine, self.info, self.database, self.store)
             result, arrays = runners.RUNNERS[job.kind](room, job.params, giving_way, asked)
+            self.saes = engine.saes()
         elif job.kind == longjobs.SWEEP:
-            question, pointing = self._question(job.of), self._pointing(job)
-            result, arrays = measurements.sweep(engine, job, job.of, question, pointing, asked)
+            question, topic = self._question(job.of), job.topic
+            pointing = self._points.begin(job.id, lambda: self.broker.publish(topic, passing=True))
+            stop = self._points.making_way(job.id, asked, self._wake, lambda: jobs.waits(self.database))
+            result, arrays = measurements.sweep(engine, job, job.of, question, pointing, stop)
         else:
             question = self._question(job.of)
             target, _ = written(engine, question, job.of)
@@ -309,16 +317,9 @@ class Worker:
 
         def on_token(token: AnswerToken) -> None:
             self._partial[job.run_id] = Partial((*self._partial[job.run_id].tokens, token))
-            self.broker.publish(job.run_id)
+            self.broker.publish(job.run_id, passing=True)
 
         return on_token
-
-    def _pointing(self, job: LongJob) -> sweeps.OnPoints:
-        def on_points(points: tuple[sweeps.SweepPoint, ...]) -> None:
-            self._points[job.id] = points
-            self.broker.publish(job.topic)
-
-        return on_points
 
     def _asked(self, job: Job | LongJob) -> Callable[[], bool]:
         """Is this job to stop? An attribution of a finished run stops for nobody but the end of the process."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.builtin import scenes
-from engine.contract import Question, Steering
+from engine.contract import ConceptTurn, NeuronTurn, Question, Steering
 from engine.local import LocalEngine
 from engine.running import answer_ids
 
@@ -15,6 +15,8 @@ PAIRS = [
     ("sweep of 13 values", "sweep of 13 values, all run"),
     ("steer the answer, prefix reused", "steer the answer, all run"),
     ("sweep the answer, prefix reused", "sweep the answer, all run"),
+    ("steer upper layers, lower reused", "steer upper layers, all run"),
+    ("sweep upper layers, lower reused", "sweep upper layers, all run"),
     ("answers in batches", "answers one by one"),
 ]
 
@@ -26,29 +28,44 @@ def picture(number: int = 0) -> Any:
 
 def contenders(engine: LocalEngine, question: Question, steering: Steering) -> dict[str, Callable[[], Any]]:
     """The calls to time, by name. Sweeps and *steer the answer* are of a prompt that was asked before (an engine of
-    their own keeps it); *all run*: nothing of it is reused but the picture's features. The many answers have an engine
-    of their own too, so that what the others keep stays."""
+    their own keeps it); *all run*: nothing of it is reused but the picture's features; where the upper half of the
+    layers is steered, the prefix is, but no lower layer. The many answers have an engine of their own too, so that what
+    the others keep stays."""
     warm, other = LocalEngine(engine.loaded), LocalEngine(engine.loaded)
     turn = steering.concepts[0] if steering.concepts else steering.neurons[0]
     late = dataclasses.replace(steering, positions="answer")
+    n_layers = engine.loaded.anatomy.n_layers
+    upper = dataclasses.replace(steering, layers=((n_layers + 1) // 2, n_layers - 1))
+    if not steering.concepts:
+        upper = Steering(neurons=(NeuronTurn((n_layers + 1) // 2, 0, "scale", 0.5),))
+    high = upper.concepts[0] if upper.concepts else upper.neurons[0]
     ids = answer_ids(engine.generate_only(question))
     many = [(dataclasses.replace(question, picture=picture(k)), steering) for k in range(MANY)]
 
-    def all_run(call: Callable[[], Any]) -> Callable[[], Any]:
+    def without(name: str, call: Callable[[], Any]) -> Callable[[], Any]:
+        """The call where what `Reuse.<name>` found to hold does not."""
+
         def run() -> None:
-            known, warm.reuse.proved = warm.reuse.proved, {True: False, False: False}
+            known = getattr(warm.reuse, name)
+            setattr(warm.reuse, name, {True: False, False: False})
             try:
                 call()
             finally:
-                warm.reuse.proved = known
+                setattr(warm.reuse, name, known)
 
         return run
 
-    def sweep(swept: Steering) -> Callable[[], Any]:
-        return lambda: warm.sweep(question, ids, swept, turn, VALUES)
+    def all_run(call: Callable[[], Any]) -> Callable[[], Any]:
+        return without("proved", call)
+
+    def sweep(swept: Steering, turned: ConceptTurn | NeuronTurn = turn) -> Callable[[], Any]:
+        return lambda: warm.sweep(question, ids, swept, turned, VALUES)
 
     def steer_late() -> None:
         warm.steer(question, ids, late)
+
+    def steer_upper() -> None:
+        warm.steer(question, ids, upper)
 
     def in_batches() -> None:
         other.forget()
@@ -66,6 +83,10 @@ def contenders(engine: LocalEngine, question: Question, steering: Steering) -> d
         "steer the answer, all run": all_run(steer_late),
         "sweep the answer, prefix reused": sweep(late),
         "sweep the answer, all run": all_run(sweep(late)),
+        "steer upper layers, lower reused": steer_upper,
+        "steer upper layers, all run": without("proved_below", steer_upper),
+        "sweep upper layers, lower reused": sweep(upper, high),
+        "sweep upper layers, all run": without("proved_below", without("proved_spread", sweep(upper, high))),
         "answers in batches": in_batches,
         "answers one by one": one_by_one,
     }

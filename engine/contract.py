@@ -54,6 +54,7 @@ from engine.turns import (
     PLAIN,
     POSITIONS,
     ConceptTurn,
+    LatentTurn,
     NeuronTurn,
     Steering,
     in_layers,
@@ -63,10 +64,11 @@ __all__ = [
     "APART", "LAMBDA_RANGE", "MAPPED", "MAX_SET", "METHODS", "MODALITIES", "NEURON_VALUE_LIMIT", "PLAIN", "POSITIONS",
     "QUANTITIES", "UNITS", "Alternative", "Answer", "AnswerToken", "Apart", "Asked", "Attribution", "BadTarget",
     "Cancelled", "Check", "Concept", "ConceptScore", "ConceptTurn", "Engine", "EngineError", "Faithfulness", "Floats",
-    "Grid", "InputHeat", "IsCancelled", "Library", "ModelInfo", "ModelRefused", "NeuronScore", "NeuronTurn",
-    "NoiseBand", "NonFinite", "OnProgress", "OnToken", "PictureTooSmall", "Pixels", "PromptToken", "PromptTooLong",
-    "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant", "concepts", "evaluation",
-    "evidence_share", "in_layers", "neurons", "never", "saes", "similarities", "spearman", "sweeps", "unit",
+    "Grid", "InputHeat", "IsCancelled", "LatentTurn", "Library", "ModelInfo", "ModelRefused", "NeuronScore",
+    "NeuronTurn", "NoiseBand", "NonFinite", "OnProgress", "OnToken", "PictureTooSmall", "Pixels", "PromptToken",
+    "PromptTooLong", "Question", "RequestError", "Steered", "Steering", "Target", "UnknownName", "Variant", "concepts",
+    "evaluation", "evidence_share", "in_layers", "neurons", "never", "saes", "similarities", "spearman", "sweeps",
+    "unit",
 ]  # fmt: skip
 
 Pixels = npt.NDArray[np.uint8]
@@ -208,8 +210,7 @@ class NeuronScore:
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConceptScore:
     """`score` = Σ_n μ(n) s(n) over all neurons and positions; `heat` (rows, cols) = Σ_n μ(n) s_n(p) on the patches
-    (METHODS.md §2.6). `similarity` ∈ [0, 1] = Σmin / Σmax of the concept and the target's own fuzzy set, which is made
-    of its evidence shares by the library's membership map: how much this answer looks like the concept."""
+    (METHODS.md §2.6). `similarity` ∈ [0, 1] = Σmin / Σmax of the concept and the evidence shares' own fuzzy set."""
 
     concept: str
     score: float
@@ -265,8 +266,7 @@ class Steered:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Concept:
-    """A fuzzy set of neurons. `memberships` (n_layers, d_mlp) in [0, 1]; `probes` = number it was built
-    from; `figures` = what was measured of it, by name."""
+    """A fuzzy set of neurons. `memberships` (n_layers, d_mlp) in [0, 1]; `probes` = how many; `figures` = measured."""
 
     name: str
     kind: str

@@ -280,6 +280,7 @@ class FakeEngine(FakeSteering, FakeConcepts, FakeNeurons, FakeSaes):
         if steering.positions not in POSITIONS:
             raise unknown("choice of positions", steering.positions, POSITIONS)
         in_layers(steering.layers, N_LAYERS)
+        self._check_latents(steering)
         multipliers = np.ones((N_LAYERS, D_MLP), np.float32)
         low, high = LAMBDA_RANGE
         for turn in steering.concepts:
@@ -313,9 +314,9 @@ class FakeEngine(FakeSteering, FakeConcepts, FakeNeurons, FakeSaes):
         drawn = noise("strength", key_of(question)).permutation(np.linspace(0.5, 3, len(known)))
         base = dict(zip(known, drawn, strict=True))
         base[max(base, key=base.__getitem__)] = 5.0
-        for name in base:
+        for name, pushed in self._pushes(question, steering, list(base)).items():
             memberships = self._by_name[name].memberships
-            base[name] += 6 * float((memberships * (multipliers - 1)).sum() / (memberships**2).sum())
+            base[name] += 6 * float((memberships * (multipliers - 1)).sum() / (memberships**2).sum()) + pushed
         return base
 
     def _words(self, question: Question, steering: Steering) -> tuple[tuple[int, ...], float]:

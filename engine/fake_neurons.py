@@ -1,7 +1,7 @@
 """What the FakeEngine tells of single neurons: activations drawn from hashes, and every total made from them, so that
 the identities of the real results hold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,8 @@ from engine.neurons_contract import (
 RESERVED = ("<s>", "</s>")
 
 
-def _require(layer: int, index: int) -> None:
+def require(layer: int, index: int) -> None:
+    """Raises UnknownName."""
     if not (0 <= layer < N_LAYERS and 0 <= index < D_MLP):
         raise UnknownName(
             f"There is no neuron text.{layer}.{index}: layers go from 0 to {N_LAYERS - 1}, indices to {D_MLP - 1}."
@@ -60,6 +61,54 @@ def _cells(question: Question, box: Box) -> tuple[Grid, npt.NDArray[np.bool_]]:
     return grid, inside
 
 
+def surveyed(
+    questions: Sequence[Question], width: int, read: Callable[[Question], Floats], on_progress: OnProgress | None
+) -> Survey:
+    """The totals of what `read` gives of each question, (width, pos) over its prompt."""
+    if not questions:
+        raise RequestError("There is no question to survey. Ask the model something first.")
+    seen: list[list[Floats]] = [[], []]
+    strongest: list[list[tuple[int, npt.NDArray[np.int64], Floats]]] = [[], []]
+    tokens = []
+    for case, question in enumerate(questions):
+        asked = prompt_of(question)
+        tokens.append(tuple((token.text, token.count) for token in asked))
+        texts = [token.text for token in asked for _ in range(token.count)]
+        kinds, drawn = modalities_of(asked, 0), read(question)
+        for sort in range(2):
+            at = np.array(
+                [p for p, kind in enumerate(kinds) if (kind == "image") == (sort == 0) and texts[p] not in RESERVED]
+            )
+            if len(at):
+                here = drawn[:, at]
+                place = np.abs(here).argmax(1)
+                seen[sort].append(here)
+                strongest[sort].append((case, at[place], here[np.arange(len(here)), place]))
+        if on_progress is not None:
+            on_progress(case + 1, len(questions))
+    made = np.zeros(width, RECORD)
+    made["case"] = -1
+    for sort in range(2):
+        if not seen[sort]:
+            continue
+        whole = np.concatenate(seen[sort], axis=1).astype(np.float64)
+        made["mean"][:, sort], made["deviation"][:, sort] = whole.mean(1), whole.std(1)
+        made["positive"][:, sort] = (whole > 0).mean(1)
+        found = np.searchsorted(EDGES, whole)
+        made["bins"][:, sort] = np.stack([np.bincount(row, minlength=BINS) for row in found])
+        values = np.stack([value for _, _, value in strongest[sort]], axis=1)
+        order = np.argsort(-np.abs(values), axis=1, kind="stable")[:, :TOP]
+        fields = {
+            "case": np.array([[case for case, _, _ in strongest[sort]]]).repeat(len(made), 0),
+            "position": np.stack([position for _, position, _ in strongest[sort]], axis=1),
+            "value": values,
+        }
+        for name, table in fields.items():
+            made[name][:, sort, : order.shape[1]] = np.take_along_axis(table, order, 1)
+    positions = [sum(here.shape[1] for here in seen[sort]) for sort in range(2)]
+    return Survey(made, tuple(tokens), (positions[0], positions[1]), ())
+
+
 class FakeNeurons:
     """`engine.neurons_contract.NeuronEngine` without a model."""
 
@@ -69,7 +118,7 @@ class FakeNeurons:
             raise Cancelled("Stopped on request.")
 
     def lens(self, layer: int, index: int, top: int = 12, alike: int = 10) -> Lens:
-        _require(layer, index)
+        require(layer, index)
         values = _values()[layer, index]
         order = np.argsort(-values, kind="stable").tolist()
         tokens = [LensToken(VOCABULARY[k], k, float(values[k])) for k in order]
@@ -99,49 +148,11 @@ class FakeNeurons:
     def survey(
         self, questions: Sequence[Question], on_progress: OnProgress | None = None, cancelled: IsCancelled = never
     ) -> Survey:
-        if not questions:
-            raise RequestError("There is no question to survey. Ask the model something first.")
-        seen: list[list[Floats]] = [[], []]
-        strongest: list[list[tuple[int, npt.NDArray[np.int64], Floats]]] = [[], []]
-        tokens = []
-        for case, question in enumerate(questions):
+        def read(question: Question) -> Floats:
             self._pause(cancelled)
-            asked = prompt_of(question)
-            tokens.append(tuple((token.text, token.count) for token in asked))
-            texts = [token.text for token in asked for _ in range(token.count)]
-            kinds, drawn = modalities_of(asked, 0), activations_of(question).reshape(N_LAYERS * D_MLP, -1)
-            for sort in range(2):
-                at = np.array(
-                    [p for p, kind in enumerate(kinds) if (kind == "image") == (sort == 0) and texts[p] not in RESERVED]
-                )
-                if len(at):
-                    here = drawn[:, at]
-                    place = np.abs(here).argmax(1)
-                    seen[sort].append(here)
-                    strongest[sort].append((case, at[place], here[np.arange(len(here)), place]))
-            if on_progress is not None:
-                on_progress(case + 1, len(questions))
-        made = np.zeros(N_LAYERS * D_MLP, RECORD)
-        made["case"] = -1
-        for sort in range(2):
-            if not seen[sort]:
-                continue
-            whole = np.concatenate(seen[sort], axis=1).astype(np.float64)
-            made["mean"][:, sort], made["deviation"][:, sort] = whole.mean(1), whole.std(1)
-            made["positive"][:, sort] = (whole > 0).mean(1)
-            found = np.searchsorted(EDGES, whole)
-            made["bins"][:, sort] = np.stack([np.bincount(row, minlength=BINS) for row in found])
-            values = np.stack([value for _, _, value in strongest[sort]], axis=1)
-            order = np.argsort(-np.abs(values), axis=1, kind="stable")[:, :TOP]
-            fields = {
-                "case": np.array([[case for case, _, _ in strongest[sort]]]).repeat(len(made), 0),
-                "position": np.stack([position for _, position, _ in strongest[sort]], axis=1),
-                "value": values,
-            }
-            for name, table in fields.items():
-                made[name][:, sort, : order.shape[1]] = np.take_along_axis(table, order, 1)
-        positions = [sum(here.shape[1] for here in seen[sort]) for sort in range(2)]
-        return Survey(made, tuple(tokens), (positions[0], positions[1]), ())
+            return activations_of(question).reshape(N_LAYERS * D_MLP, -1)
+
+        return surveyed(questions, N_LAYERS * D_MLP, read, on_progress)
 
     def _map(self, question: Question) -> Floats:
         """(N_LAYERS, D_MLP, ROWS, COLS)."""
@@ -150,7 +161,7 @@ class FakeNeurons:
         return activations_of(question)[:, :, at].reshape(N_LAYERS, D_MLP, ROWS, COLS)
 
     def activation_maps(self, layer: int, index: int, questions: Sequence[Question]) -> tuple[Floats | None, ...]:
-        _require(layer, index)
+        require(layer, index)
         return tuple(None if asked.picture is None else self._map(asked)[layer, index] for asked in questions)
 
     def fires(self, question: Question, box: Box, top: int = 12) -> Fires:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,7 @@ from engine.contract import (
     Answer,
     AnswerToken,
     BadTarget,
+    Cancelled,
     Floats,
     Grid,
     IsCancelled,
@@ -22,12 +25,12 @@ from engine.contract import (
     Question,
     RequestError,
     Steering,
-    UnknownName,
     never,
 )
+from engine.fake_latents import N_LATENTS, FakeLatents, K
+from engine.fake_memberships import DRAWN, FakeMemberships
 from engine.fake_world import (
     COLS,
-    D_MLP,
     N_LAYERS,
     ROWS,
     VOCABULARY,
@@ -38,34 +41,30 @@ from engine.fake_world import (
     tokens_of,
     unknown,
 )
+from engine.sae import masking
 from engine.sae.contract import (
+    CHECKPOINT,
     DEFAULT,
     SITES,
     Influence,
     Item,
-    LatentLens,
     LatentScore,
     OnPoint,
     Recipe,
     Report,
     SaeFit,
     SaeInfo,
-    SeenLatent,
     Settings,
     TrainingPoint,
     check_settings,
     listed,
 )
-from engine.sae.masking import experiment
 
-N_LATENTS, K = 96, 8
 CARD = {"explained_variance": 0.8, "l0": float(K), "dead_share": 0.0, "positions": 1000, "pictures": 10}
-SHIPPED = SaeInfo(
-    "fake-sae-1", "fake-residual-2", 2, "residual", "topk", 16, N_LATENTS, K, "fake-1", "drawn from a hash", dict(CARD)
-)
+SHIPPED = SaeInfo("fake-sae-1", "fake-residual-2", 2, "residual", "topk", 16, N_LATENTS, K, "fake-1", DRAWN, dict(CARD))
 
 
-class FakeSaes:
+class FakeSaes(FakeLatents, FakeMemberships):
     """`engine.sae.contract.SaeEngine` without a model."""
 
     _standing: dict[str, SaeInfo] | None = None
@@ -100,36 +99,36 @@ class FakeSaes:
     def saes(self) -> tuple[SaeInfo, ...]:
         return tuple(self._attached().values())
 
-    def attach_sae(self, path: str, layer: int | None = None, site: str | None = None) -> SaeInfo:
+    def attach_sae(self, path: str, layer: int | None = None, site: str | None = None, name: str = "") -> SaeInfo:
         """Of a folder with a card.json, whose numbers are drawn as all others."""
         try:
             card = json.loads((Path(path) / "card.json").read_text(encoding="utf-8"))
             place = (card["layer"] if layer is None else layer, site or card["site"])
-            name, width = re.sub(r"[^A-Za-z0-9._-]+", "-", str(card["name"])), int(card["d_model"])
+            own, width = re.sub(r"[^A-Za-z0-9._-]+", "-", str(card["name"])), int(card["d_model"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RequestError(f"{path} holds no SAE that is known: {error!r}") from error
         if not 0 <= place[0] < N_LAYERS or place[1] not in SITES or width != SHIPPED.d_model:
-            raise RequestError(f"{name} stands at {place[1]} {place[0]} and reads {width} numbers; this model has 16.")
+            raise RequestError(f"{own} stands at {place[1]} {place[0]} and reads {width} numbers; this model has 16.")
         known = self._attached()
         same = next((info for info in known.values() if info.source == path), None)
         if same is not None:
             return same
-        info = dataclasses.replace(SHIPPED, id=f"fake-{name}", name=name, layer=place[0], site=place[1], source=path)
-        known[name] = info
+        info = dataclasses.replace(SHIPPED, id=f"fake-{own}", layer=place[0], site=place[1], source=path)
+        known[name or own] = info = dataclasses.replace(info, name=name or own)
         return info
+
+    def check_sae(self, sae: str, questions: Sequence[Question] = ()) -> SaeFit:
+        info = self._sae(sae)
+        asked = questions or [Question(np.full((40, 60, 3), 16 * k, np.uint8), "what is this?", 1) for k in range(4)]
+        H = np.concatenate([self._activations(info, one, modalities_of(prompt_of(one), 0), 1) for one in asked])
+        warnings = (
+            () if info.layer == SHIPPED.layer else ("It explains 40 % of the variance here; its card says 80 %.",)
+        )
+        active = float((H > 0).any(0).mean())
+        return SaeFit(0.4 if warnings else 0.78, float((H > 0).sum(1).mean()), 1 - active, warnings, len(H))
 
     def detach_sae(self, sae: str) -> None:
         del self._attached()[self._sae(sae).name]
-
-    def _activations(self, sae: SaeInfo, question: Question, modalities: Sequence[str], first: int) -> Floats:
-        """H (pos, N_LATENTS): K entries above 0 a position; a later position does not change an earlier one."""
-        rows = []
-        for position in range(first, len(modalities)):
-            drawn = noise("latents", sae.id, key_of(question), position)
-            row = np.zeros(N_LATENTS)
-            row[drawn.permutation(N_LATENTS)[:K]] = drawn.exponential(1, K)
-            rows.append(row)
-        return np.asarray(rows, np.float32)
 
     def _entries(
         self, question: Question, ids: Sequence[int], sae: str, settings: Settings, steering: Steering
@@ -239,61 +238,20 @@ class FakeSaes:
             made.append(Answer(text, tokens, "end", prompt_of(question)))
         return tuple(made)
 
-    def _require(self, info: SaeInfo, index: int) -> None:
-        if not 0 <= index < info.n_latents:
-            raise UnknownName(
-                f"There is no latent sae.{info.name}.{index}: its latents go from 0 to {info.n_latents - 1}."
-            )
-
-    def latent_lens(self, sae: str, index: int) -> LatentLens:
-        info = self._sae(sae)
-        self._require(info, index)
-        drawn = noise("latent", info.id, index)
-        values = drawn.normal(0, 1, len(VOCABULARY))
-        order = np.argsort(-values, kind="stable").tolist()
-        tokens = [(VOCABULARY[k], k, float(values[k])) for k in order]
-        neurons = [f"text.{n // D_MLP}.{n % D_MLP}" for n in drawn.permutation((info.layer + 1) * D_MLP)[:10]]
-        others = [int(c) for c in drawn.permutation(N_LATENTS) if c != index][:10]
-        cosines = np.sort(drawn.uniform(0, 0.6, (2, 10)))[:, ::-1]
-        return LatentLens(
-            tuple(tokens[:12]), tuple(reversed(tokens[-12:])),
-            tuple((name, float(value)) for name, value in zip(neurons, cosines[0], strict=True)),
-            tuple((c, float(value)) for c, value in zip(others, cosines[1], strict=True)),
-        )  # fmt: skip
-
-    def seen_latents(
+    def answers(
         self,
-        sae: str,
-        indices: Sequence[int],
-        questions: Sequence[Question],
-        top: int = 8,
+        asked: Sequence[tuple[Question, Steering]],
         on_progress: OnProgress | None = None,
         cancelled: IsCancelled = never,
-    ) -> tuple[tuple[SeenLatent, ...], ...]:
-        info = self._sae(sae)
-        found: list[list[SeenLatent]] = [[] for _ in indices]
-        for index in indices:
-            self._require(info, index)
-        for case, question in enumerate(questions):
-            self._pause(cancelled)
-            modalities, grid = modalities_of(prompt_of(question), 0), self.grid(question)
-            H = self._activations(info, question, modalities, 1)
-            image = [p - 1 for p, kind in enumerate(modalities) if kind == "image"]
-            for k, index in enumerate(indices):
-                peak, at = float(H[:, index].max()), int(H[:, index].argmax()) + 1
-                heat = None if grid is None else H[image, index].reshape(ROWS, COLS)
-                if peak > 0:
-                    found[k].append(SeenLatent(index, case, question.text, peak, at, grid, heat))
-            if on_progress is not None:
-                on_progress(case + 1, len(questions))
-        return tuple(tuple(sorted(rows, key=lambda one: (-one.peak, one.case))[:top]) for rows in found)
+    ) -> tuple[Answer, ...]:
+        raise AssertionError("an engine says what it answers")
 
-    def experiment_items(self, n: int) -> tuple[Item, ...]:
-        """About colours, two questions a picture."""
+    def experiment_items(self, n: int, seed: int = 0) -> tuple[Item, ...]:
+        """About colours, two questions a picture; every third picture is asked the same."""
         made = []
-        for number in range(n):
+        for number in range(1000 * seed, 1000 * seed + n):
             picture = np.full((40, 60, 3), 16 * (number // 2) % 256, np.uint8)
-            question = Question(picture, f"what is thing {number}?", 4)
+            question = Question(picture, f"what is thing {number % 6}?", 4)
             (answer,) = self.latent_answers(question, SHIPPED.name, [[]])
             made.append(Item(question, (answer.text,), number // 2))
         return tuple(made)
@@ -306,8 +264,11 @@ class FakeSaes:
         ablated: int = 10,
         on_progress: OnProgress | None = None,
         cancelled: IsCancelled = never,
+        swapped: int = 40,
+        done: Mapping[int, Any] | None = None,
+        on_item: masking.OnItem | None = None,
     ) -> Report:
-        return experiment(self, items, sae, settings, ablated, on_progress, cancelled)
+        return masking.experiment(self, items, sae, settings, ablated, on_progress, cancelled, swapped, done, on_item)
 
     def train_sae(
         self,
@@ -318,16 +279,33 @@ class FakeSaes:
         on_point: OnPoint | None = None,
         cancelled: IsCancelled = never,
     ) -> SaeInfo:
-        """Writes a card alone."""
+        """Writes a card alone; its checkpoint holds the step."""
         if not 0 <= recipe.layer < N_LAYERS or recipe.site not in SITES:
             raise RequestError(f"{recipe.site} {recipe.layer} is no site; layers go from 0 to {N_LAYERS - 1}.")
-        for step in range(1, recipe.steps + 1):
-            self._pause(cancelled)
-            if on_point is not None:
+        if folder and not (Path(folder) / "questions.csv").is_file():
+            raise RequestError(f"{folder} holds no questions.csv. Put one beside the pictures.")
+        checkpoint, step = Path(out) / CHECKPOINT, 0
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if resume:
+                step = int(json.loads(checkpoint.read_text(encoding="utf-8"))["step"])
+            elif on_point is not None:
+                on_point(TrainingPoint(0, recipe.steps, math.nan, math.nan, math.nan, math.nan, recipe.kept))
+            while step < recipe.steps:
+                self._pause(cancelled)
+                step += 1
                 share = step / recipe.steps
-                on_point(TrainingPoint(step, recipe.steps, 1 - 0.8 * share, 0.8 * share, float(recipe.k), 0.1 * share))
+                point = TrainingPoint(step, recipe.steps, 1 - 0.8 * share, 0.8 * share, float(recipe.k), 0.1 * share)
+                if on_point is not None:
+                    on_point(point)
+        except Cancelled:
+            checkpoint.write_text(json.dumps({"step": step}), encoding="utf-8")
+            raise
+        except (OSError, ValueError, KeyError) as error:
+            raise RequestError(
+                f"{checkpoint} cannot be gone on from: {error!r}. Train anew without resuming."
+            ) from error
         name = recipe.name or f"fake-{recipe.site}-{recipe.layer}-own"
         made = {"name": name, "layer": recipe.layer, "site": recipe.site, "d_model": SHIPPED.d_model}
-        Path(out).mkdir(parents=True, exist_ok=True)
         (Path(out) / "card.json").write_text(json.dumps(made), encoding="utf-8")
         return self.attach_sae(out)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from engine.contract import RequestError
-from engine.hooks import require_finite
+from engine.hooks import Block, require_finite
 from engine.loading import Loaded
 from engine.queries import query_spread
 
@@ -40,12 +40,15 @@ class Seen:
 @dataclasses.dataclass(frozen=True)
 class Past:
     """A prompt's first `length` positions, already run: the model's key–value `cache`, and the rotary `offsets` that
-    its stateful modules had after it. `name`: what the model calls a cache."""
+    its stateful modules had after it. `name`: what the model calls a cache. `blocks`: what each block of the decoder
+    gave there, where that was kept (see `engine.lower`). `kept`: others will go on from it too."""
 
     cache: Any
     length: int
     offsets: tuple[Any, ...] = ()
     name: str = "cache"
+    blocks: tuple[Block, ...] = ()
+    kept: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

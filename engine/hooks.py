@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from engine.contract import EngineError, NonFinite
 from engine.interventions import Edits, Places, Together, together
+from engine.sae.steering import changes
 
 if TYPE_CHECKING:  # the anatomy is found with the help of a trace
     from engine.anatomy import Anatomy
@@ -237,8 +238,9 @@ def leaf_embeddings(anatomy: "Anatomy") -> Iterator[list[torch.Tensor]]:
 @contextlib.contextmanager
 def capture_writes(anatomy: "Anatomy") -> Iterator[dict[str, list[torch.Tensor]]]:
     """Keep what each component adds to the residual stream: `embedding`, `attention`, `mlp` (one (rows, pos,
-    d_model) tensor a layer; after its post-norm where there is one), and `final` = the final norm's input."""
-    writes: dict[str, list[torch.Tensor]] = {"embedding": [], "attention": [], "mlp": [], "final": []}
+    d_model) tensor a layer; after its post-norm where there is one), the stream after each layer as `residual`, and
+    `final` = the final norm's input."""
+    writes: dict[str, list[torch.Tensor]] = {"embedding": [], "attention": [], "mlp": [], "residual": [], "final": []}
 
     def output(kind: str) -> Any:
         def hook(_module: torch.nn.Module, _args: Any, result: Any) -> None:
@@ -262,16 +264,19 @@ def capture_writes(anatomy: "Anatomy") -> Iterator[dict[str, list[torch.Tensor]]
             if writer is not None:
                 handles.append(writer.register_forward_hook(output("attention")))
             handles.append((anatomy.mlp_norms[layer] or mlp).register_forward_hook(output("mlp")))
+            handles.append(anatomy.layers[layer].register_forward_hook(output("residual")))
         handles.append(anatomy.final_norm.register_forward_pre_hook(entry("final"), with_kwargs=True))
         yield writes
 
 
 @contextlib.contextmanager
-def intervene(anatomy: "Anatomy", rows: Sequence[Edits]) -> Iterator[None]:
-    """Edit activations, one `Edits` a batch row: a' = a · scale + shift at the positions each row names.
+def intervene(anatomy: "Anatomy", rows: Sequence[Edits], spread: bool = False) -> Iterator[None]:
+    """Edit activations, one `Edits` a batch row: a' = a · scale + shift at the positions each row names; and latents,
+    where their SAEs stand (`engine.sae.steering`), which see what the neurons' edits made.
 
-    A row with no edits is left bit-equal, and so is a call in which no row acts. Raises EngineError when the batch has
-    another number of rows.
+    With `spread`, the decoder is run with one row, which becomes all of them at the first edit, of neurons. A row with
+    no edits is left bit-equal, and so is a call in which no row acts. Raises EngineError when the batch has another
+    number of rows.
     """
     touched = sorted({layer for row in rows for layer in row.layers})
     places = Places(rows)
@@ -289,11 +294,14 @@ def intervene(anatomy: "Anatomy", rows: Sequence[Edits]) -> Iterator[None]:
     def edit(layer: int) -> Any:
         def hook(_module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
             call = here[0]
-            if call.rows != len(rows):
+            if call.rows != (1 if spread else len(rows)):
                 raise EngineError(f"The steering has {len(rows)} rows but the batch has {call.rows}.")
             if not acting:
                 return None
-            activation = args[0].reshape(call.rows, call.length, -1) if anatomy.flat else args[0]
+            batch = call.rows if layer == touched[0] else len(rows)
+            activation = args[0].reshape(batch, call.length, -1) if anatomy.flat else args[0]
+            if batch != len(rows):
+                activation = activation.expand(len(rows), -1, -1)
             if layer not in edits:
                 edits[layer] = together(rows, layer, activation)
             acts = acting[0]
@@ -303,10 +311,12 @@ def intervene(anatomy: "Anatomy", rows: Sequence[Edits]) -> Iterator[None]:
         return hook
 
     handles: list[RemovableHandle] = []
-    with _removing(handles):
+    with contextlib.ExitStack() as sites, _removing(handles):
         if touched:
             handles.append(anatomy.decoder.register_forward_pre_hook(publish, with_kwargs=True))
         handles += [anatomy.downs[layer].register_forward_pre_hook(edit(layer)) for layer in touched]
+        for (layer, site), change in changes(rows).items():
+            sites.enter_context(replace_site(anatomy, layer, site, change))
         yield
 
 
@@ -331,12 +341,42 @@ def replace_site(
         yield
 
 
+class Block(NamedTuple):
+    """What a block of the decoder gave in one call: `stream` (rows, pos, d_model), its (first) result; `rest` = how
+    many further results came with it, all None, or None where it gave no tuple."""
+
+    stream: torch.Tensor
+    rest: int | None
+
+
+@contextlib.contextmanager
+def keep_blocks(anatomy: "Anatomy") -> Iterator[list[Block]]:
+    """Keep what each block gives, in order, while the decoder runs once. A block that gives more than its stream is
+    left out, and so are those after it."""
+    kept: list[Block] = []
+
+    def keep(layer: int) -> Any:
+        def hook(_module: torch.nn.Module, _args: Any, result: Any) -> None:
+            rest = result[1:] if isinstance(result, tuple) else ()
+            if len(kept) == layer and all(value is None for value in rest):
+                kept.append(Block(_first(result).detach().clone(), len(rest) if isinstance(result, tuple) else None))
+
+        return hook
+
+    handles: list[RemovableHandle] = []
+    with _removing(handles):
+        handles += [block.register_forward_hook(keep(layer)) for layer, block in enumerate(anatomy.layers)]
+        yield kept
+
+
 def count_hooks(model: torch.nn.Module) -> int:
-    """Hooks of any kind on the model's modules: zero between requests. Those of transformers itself do not count: it
-    leaves some on a vision tower that returns several layers."""
+    """Hooks of any kind on the model's modules, and stand-ins for a module's run (`engine.lower`): zero between
+    requests. Those of transformers itself do not count: it leaves some on a vision tower that returns several
+    layers."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     hooks = [hook for module in model.modules() for kind in kinds for hook in getattr(module, kind).values()]
-    return sum(not str(getattr(hook, "__module__", "")).startswith("transformers.") for hook in hooks)
+    standing = sum(hasattr(vars(module).get("forward"), "stands_in") for module in model.modules())
+    return standing + sum(not str(getattr(hook, "__module__", "")).startswith("transformers.") for hook in hooks)
 
 
 def require_finite(tensor: torch.Tensor, where: str) -> None:

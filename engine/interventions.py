@@ -1,7 +1,8 @@
 """Edits of a batch, as data: a `Steering` becomes per-layer index, scale and shift tensors.
 
 METHODS.md §3: a'_{l,i}(p) = a_{l,i}(p) · (1 + Σ_c λ_c μ_c(l,i)) at the chosen positions; single neurons are scaled, set
-or shifted after that. A concept acts through its at most MAX_SET members of highest membership.
+or shifted after that. A concept acts through its at most MAX_SET members of highest membership. Latents of sparse
+autoencoders: see `engine.sae.steering`.
 """
 
 import dataclasses
@@ -17,15 +18,15 @@ from engine.contract import (
     MAX_SET,
     NEURON_VALUE_LIMIT,
     POSITIONS,
+    EngineError,
     Library,
     NeuronTurn,
     RequestError,
     Steering,
     UnknownName,
 )
-from engine.turns import in_layers
-
-OPERATIONS = ("scale", "add", "set")
+from engine.sae.sae import Sae
+from engine.turns import OPERATIONS, in_layers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,22 +39,36 @@ class LayerEdit:
 
 
 @dataclasses.dataclass(frozen=True)
+class LatentEdit:
+    """The edits of one SAE's latents `edit.index`: H'_c = H_c · scale + shift, from position `first` on."""
+
+    sae: Sae
+    edit: LayerEdit
+    first: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Edits:
-    """One batch row's edits. `where` (prompt positions,) says at which prompt positions they act, None = at all;
-    `later` whether they act at every position after the prompt."""
+    """One batch row's edits: of neurons by layer, and of latents, an SAE each. `where` (prompt positions,) says at
+    which prompt positions they act, None = at all; `later` whether they act at every position after the prompt."""
 
     layers: dict[int, LayerEdit]
     where: torch.Tensor | None
     later: bool
+    latents: tuple[LatentEdit, ...] = ()
 
     @property
     def n_neurons(self) -> int:
         return sum(len(edit.index) for edit in self.layers.values())
 
     @property
+    def nothing(self) -> bool:
+        return not self.layers and not self.latents
+
+    @property
     def from_the_end(self) -> bool:
         """Do they leave every prompt position but the last as it is?"""
-        return not self.layers or (self.where is not None and not bool(self.where[:-1].any()))
+        return self.nothing or (self.where is not None and not bool(self.where[:-1].any()))
 
 
 NO_EDITS = Edits({}, None, True)
@@ -62,7 +77,7 @@ NO_EDITS = Edits({}, None, True)
 @dataclasses.dataclass(frozen=True)
 class Together:
     """One layer's edits of a whole batch: `index` (k,) = every neuron that any row turns there; `scale` and `shift`
-    (rows, 1, k) of each row; `own` (rows, 1, k) which of them the row turns itself, None where all turn all."""
+    (rows, 1, k) of each row; `own` (rows, 1, k or 1) which of them the row turns itself, None where all turn all."""
 
     index: torch.Tensor
     scale: torch.Tensor
@@ -85,7 +100,10 @@ class Together:
 def together(rows: Sequence[Edits], layer: int, like: torch.Tensor) -> Together:
     """The rows' edits of a layer as one, on the device and in the dtype of `like`, that layer's activations."""
     edits = [row.layers.get(layer) for row in rows]
-    index = torch.unique(torch.cat([edit.index.to(like.device) for edit in edits if edit is not None]))
+    given = [edit for edit in edits if edit is not None]
+    if all(edit.index is given[0].index or torch.equal(edit.index, given[0].index) for edit in given):
+        return _alike(edits, given[0].index.to(like.device), like)
+    index = torch.unique(torch.cat([edit.index.to(like.device) for edit in given]))
     scale, shift = like.new_ones(len(rows), 1, len(index)), like.new_zeros(len(rows), 1, len(index))
     own = torch.zeros(len(rows), 1, len(index), dtype=torch.bool, device=like.device)
     for k, edit in enumerate(edits):
@@ -95,6 +113,15 @@ def together(rows: Sequence[Edits], layer: int, like: torch.Tensor) -> Together:
             shift[k, 0, at] = edit.shift.to(like.device, like.dtype)
             own[k, 0, at] = True
     return Together(index, scale, shift, None if bool(own.all()) else own)
+
+
+def _alike(edits: Sequence[LayerEdit | None], index: torch.Tensor, like: torch.Tensor) -> Together:
+    """`together` of rows that turn the same neurons, or none."""
+    ones, zeros = like.new_ones(len(index)), like.new_zeros(len(index))
+    scale = torch.stack([ones if edit is None else edit.scale.to(like.device, like.dtype) for edit in edits])
+    shift = torch.stack([zeros if edit is None else edit.shift.to(like.device, like.dtype) for edit in edits])
+    own = torch.tensor([edit is not None for edit in edits], device=like.device)[:, None, None]
+    return Together(index, scale[:, None], shift[:, None], None if bool(own.all()) else own)
 
 
 class Places:
@@ -123,8 +150,8 @@ def near(name: str, names: Iterable[str]) -> str:
 def members(memberships: npt.NDArray[np.float32], limit: int = MAX_SET) -> npt.NDArray[np.int64]:
     """Flat indices of the at most `limit` neurons of highest positive membership; ties by (layer, index)."""
     flat = memberships.ravel()
-    order = np.argsort(-flat, kind="stable")[:limit]
-    return order[flat[order] > 0]
+    positive = np.flatnonzero(flat > 0)
+    return positive[np.argsort(-flat[positive], kind="stable")[:limit]]
 
 
 def within(memberships: npt.NDArray[np.float32], layers: tuple[int, int] | None) -> npt.NDArray[np.float32]:
@@ -166,6 +193,12 @@ def check_steering(steering: Steering, library: Library, n_layers: int, d_mlp: i
         _check_neuron(neuron, n_layers, d_mlp)
 
 
+def then(edit: tuple[float, float], operation: str, value: float) -> tuple[float, float]:
+    """(scale, shift) of an edit and a turn after it."""
+    scale, shift = edit
+    return {"scale": (scale * value, shift * value), "add": (scale, shift + value), "set": (0.0, value)}[operation]
+
+
 def factors(steering: Steering, library: Library, n_layers: int, d_mlp: int) -> dict[int, tuple[float, float]]:
     """{flat neuron: (scale, shift)} of a steering; under `control` dealt to random neurons of the same layers."""
     by_name = {concept.name: concept.memberships for concept in library.concepts}
@@ -180,13 +213,7 @@ def factors(steering: Steering, library: Library, n_layers: int, d_mlp: int) -> 
     result = {neuron: (value, 0.0) for neuron, value in scale.items()}
     for turn_n in steering.neurons:
         flat_index = turn_n.layer * d_mlp + turn_n.index
-        old_scale, old_shift = result.get(flat_index, (1.0, 0.0))
-        if turn_n.operation == "scale":
-            result[flat_index] = (old_scale * turn_n.value, old_shift * turn_n.value)
-        elif turn_n.operation == "add":
-            result[flat_index] = (old_scale, old_shift + turn_n.value)
-        else:
-            result[flat_index] = (0.0, turn_n.value)
+        result[flat_index] = then(result.get(flat_index, (1.0, 0.0)), turn_n.operation, turn_n.value)
     if steering.control is None:
         return result
     return _dealt(result, d_mlp, steering.control)
@@ -228,8 +255,12 @@ def compile_steering(
     n_layers: int,
     d_mlp: int,
     device: torch.device | str = "cpu",
+    latents: tuple[LatentEdit, ...] | None = None,
 ) -> Edits:
-    """A checked steering as tensors for one prompt. λ = 0 and no neurons → NO_EDITS, so the run is bit-equal."""
+    """A checked steering as tensors for one prompt; `latents`: what `engine.sae.steering.compile_latents` made of its
+    turns of latents. λ = 0, no neurons and no latents → NO_EDITS, so the run is bit-equal."""
+    if steering.latents and latents is None:
+        raise EngineError("A steering by latents was given where no SAE is at hand.")
     check_steering(steering, library, n_layers, d_mlp)
     if steering.empty:
         return NO_EDITS
@@ -247,4 +278,4 @@ def compile_steering(
     mask, later = where_mask(steering.positions, modality)
     if mask is not None and not later and not bool(mask.any()):
         raise RequestError(f"This question has no {steering.positions} positions to steer at. Choose all positions.")
-    return Edits(layers, None if mask is None else mask.to(device), later)
+    return Edits(layers, None if mask is None else mask.to(device), later, latents or ())

@@ -6,7 +6,7 @@ of its own (`hooks.intervene`), and so its answer is the one that it gets alone,
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,6 +19,7 @@ from engine.contract import (
     Cancelled,
     ConceptTurn,
     IsCancelled,
+    LatentTurn,
     Library,
     NeuronTurn,
     OnProgress,
@@ -34,7 +35,7 @@ from engine.hooks import Captured, capture, intervene, require_finite
 from engine.interventions import NO_EDITS, Edits, compile_steering
 from engine.loading import Loaded
 from engine.prompts import Prompt
-from engine.reuse import Reuse, after, run_prefix
+from engine.reuse import Reuse, after
 from engine.running import (
     FeatureCache,
     PromptCache,
@@ -46,6 +47,9 @@ from engine.running import (
     generate_rows,
     with_answer,
 )
+from engine.sae.activations import at_site, first_position
+from engine.sae.sae import Sae
+from engine.sae.steering import compile_latents
 from engine.sweeps import SWEEP_LIMIT, OnPoints, SweepPoint, varied
 from engine.targets import token_logprobs
 
@@ -100,6 +104,10 @@ class SteeringCalls:
     _features: FeatureCache
     reuse: Reuse
     _library: Library
+    _sae: Callable[[str], Sae]
+    """An attached SAE by name or id."""
+    _last_active: tuple[tuple[bytes, str, str], torch.Tensor] | None = None
+    """(prompt, SAE) last asked for, and which of its latents are active there."""
 
     @property
     def loaded(self) -> Loaded:
@@ -122,42 +130,44 @@ class SteeringCalls:
         prompt = self._prompts.get(self.loaded, question)
         edits = self._edits(steering, prompt)
         features = self._features.get(self.loaded, prompt)
-        answer, _ = self._generate(question, prompt, features, edits, on_token, cancelled)
+        past = None if edits.nothing else self._past(prompt, features, [edits])
+        answer, _ = self._generate(question, prompt, features, edits, on_token, cancelled, past=past)
+        plain = None if edits.nothing else self._past(prompt, features, [NO_EDITS])
         return Steered(
             answer,
-            self._logprobs(prompt, features, original_ids, edits),
-            self._logprobs(prompt, features, answer_ids(answer), NO_EDITS),
+            self._logprobs(prompt, features, original_ids, edits, past),
+            self._logprobs(prompt, features, answer_ids(answer), NO_EDITS, plain),
             edits.n_neurons,
         )
 
     def _past(self, prompt: Prompt, features: Seen | None, edits: Sequence[Edits]) -> Past | None:
         """The prompt's positions before its last one, already run: the unsteered ones that are kept, where no row acts
-        there; else run under the edits, for this call alone. None where this model cannot go on from them."""
+        there; else run under the edits, for this call alone, but for the layers below the first that they change. None
+        where this model cannot go on from them."""
         inputs = embed(self.loaded, prompt.ids, features)
         if not self.reuse.holds(self.loaded, inputs):
             return None
-        if all(row.from_the_end for row in edits):
-            return self.reuse.plain(self.loaded, prompt, inputs)
-        with intervene(self.loaded.anatomy, edits):
-            return run_prefix(self.loaded, inputs.repeat(len(edits)))
+        return self.reuse.edited(self.loaded, prompt, inputs, edits)
 
     def _kept(self, prompt: Prompt, features: Seen | None, edits: Edits) -> Past | None:
         """For one answer: the kept positions where the edits leave them as they are, None where they must be run."""
-        acts_late = bool(edits.layers) and edits.from_the_end
+        acts_late = not edits.nothing and edits.from_the_end
         return self._past(prompt, features, [edits]) if acts_late else None
 
-    def _inputs(self, ids: torch.Tensor, features: Seen | None, past: Past | None, rows: int = 1) -> Inputs:
-        """`rows` times prompt (+ answer) `ids` (pos,), from `past` on where there is one."""
+    def _inputs(
+        self, ids: torch.Tensor, features: Seen | None, past: Past | None, rows: int = 1, last: bool = False
+    ) -> Inputs:
+        """`rows` times prompt (+ answer) `ids` (pos,), from `past` on where there is one; `last` as in `after`."""
         if past is None:
             return embed(self.loaded, ids, features).repeat(rows)
-        return after(ids.to(self.loaded.device).repeat(rows, 1), past, self.loaded.anatomy.d_model)
+        return after(ids.to(self.loaded.device).repeat(rows, 1), past, self.loaded.anatomy.d_model, last)
 
     def sweep(
         self,
         question: Question,
         original_ids: Sequence[int],
         steering: Steering,
-        turn: ConceptTurn | NeuronTurn,
+        turn: ConceptTurn | NeuronTurn | LatentTurn,
         values: Sequence[float],
         on_points: OnPoints | None = None,
         cancelled: IsCancelled = never,
@@ -212,7 +222,7 @@ class SteeringCalls:
             if on_points:
                 on_points(tuple(points))
 
-        inputs = self._inputs(prompt.ids, features, past, len(edits))
+        inputs = self._inputs(prompt.ids, features, past, len(edits), last=True)
         with intervene(self.loaded.anatomy, edits):
             generate_rows(self.loaded, inputs, [question.max_new_tokens] * len(edits), tell, cancelled)
 
@@ -224,7 +234,12 @@ class SteeringCalls:
     ) -> tuple[Answer, ...]:
         self._enter()
         given: dict[int, Answer] = {}
-        for batch in self._batches(asked, cancelled):
+
+        def tell() -> None:
+            if on_progress is not None:
+                on_progress(len(given), len(asked))
+
+        for batch in self._batches(asked, tell, cancelled):
             rows = [row.inputs for row in batch]
             with intervene(self.loaded.anatomy, [row.edits for row in batch]):
                 ended = generate_rows(
@@ -235,16 +250,19 @@ class SteeringCalls:
                     cancelled,
                 )
             given.update({row.place: end.answer(row.prompt) for row, end in zip(batch, ended, strict=True)})
-            if on_progress is not None:
-                on_progress(len(given), len(asked))
+            tell()
         return tuple(given[place] for place in range(len(asked)))
 
-    def _batches(self, asked: Sequence[tuple[Question, Steering]], cancelled: IsCancelled) -> Iterator[list[Waiting]]:
-        """The questions in batches of one sort: a batch goes when it is full, the largest when too many wait."""
+    def _batches(
+        self, asked: Sequence[tuple[Question, Steering]], tell: Callable[[], None], cancelled: IsCancelled
+    ) -> Iterator[list[Waiting]]:
+        """The questions in batches of one sort: a batch goes when it is full, the largest when too many wait. `tell` is
+        called before each question's picture is looked at."""
         waiting: dict[tuple[Any, ...], list[Waiting]] = {}
         for place, (question, steering) in enumerate(asked):
             if cancelled():
                 raise Cancelled("Stopped between two answers.")
+            tell()
             prompt = self._prompts.get(self.loaded, question)
             edits = self._edits(steering, prompt)
             inputs = embed(self.loaded, prompt.ids, self._features.get(self.loaded, prompt))
@@ -265,10 +283,24 @@ class SteeringCalls:
         return self._generate(question, prompt, features, self._edits(steering, prompt), None, never)[0]
 
     def _edits(self, steering: Steering, prompt: Prompt) -> Edits:
-        anatomy = self.loaded.anatomy
-        return compile_steering(
-            steering, self._library, prompt.modality, anatomy.n_layers, anatomy.d_mlp, self.loaded.device
+        loaded, anatomy = self.loaded, self.loaded.anatomy
+        latents = compile_latents(
+            steering, self._sae, first_position(loaded, prompt), lambda sae: self._active(sae, prompt)
         )
+        return compile_steering(
+            steering, self._library, prompt.modality, anatomy.n_layers, anatomy.d_mlp, loaded.device, latents
+        )
+
+    @torch.no_grad()
+    def _active(self, sae: Sae, prompt: Prompt) -> torch.Tensor:
+        """(n_latents,) bool: active at a position of the unsteered prompt where the SAE stands."""
+        key = (prompt.ids.numpy().tobytes(), prompt.key, sae.info.id)
+        if self._last_active is None or self._last_active[0] != key:
+            inputs = embed(self.loaded, prompt.ids, self._features.get(self.loaded, prompt))
+            states = at_site(self.loaded, inputs, sae.info.layer, sae.info.site)[0]
+            H = sae.encode(states[first_position(self.loaded, prompt) :].to(sae.W_enc.device))
+            self._last_active = key, (H > 0).any(0).cpu()
+        return self._last_active[1]
 
     def _generate(
         self,
@@ -279,9 +311,11 @@ class SteeringCalls:
         on_token: OnToken | None,
         cancelled: IsCancelled,
         capturing: bool = False,
+        past: Past | None = None,
     ) -> tuple[Answer, Captured | None]:
-        """The answer and, with `capturing`, what its last positions held."""
-        inputs = self._inputs(prompt.ids, features, self._kept(prompt, features, edits))
+        """The answer and, with `capturing`, what its last positions held. `past`: the prompt already run under the
+        edits; else what is kept of it is gone on from."""
+        inputs = self._inputs(prompt.ids, features, past or self._kept(prompt, features, edits))
         keeping: AbstractContextManager[Captured | None] = (
             capture(self.loaded.anatomy, last_only=True) if capturing else nullcontext()
         )
@@ -289,8 +323,9 @@ class SteeringCalls:
             answer = generate(self.loaded, prompt, inputs, question.max_new_tokens, on_token, cancelled)
         return answer, captured
 
-    def _logprobs(self, prompt: Prompt, features: Seen | None, ids: Sequence[int], edits: Edits) -> tuple[float, ...]:
+    def _logprobs(
+        self, prompt: Prompt, features: Seen | None, ids: Sequence[int], edits: Edits, past: Past | None = None
+    ) -> tuple[float, ...]:
         if not ids:
             return ()
-        past = self._kept(prompt, features, edits)
         return forced_logprobs(self.loaded, self._inputs(with_answer(prompt, ids), features, past), ids, [edits])[0]

@@ -10,7 +10,7 @@ Nothing but these totals outlives a batch. Maps are made anew when somebody look
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ WINDOW = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class _Case:
+class Case:
     """A question ready to be run; `at` = its positions of each sort."""
 
     number: int
@@ -45,6 +45,10 @@ class _Case:
         """Cases of one sort and length can share a batch."""
         given = self.inputs
         return (given.pictures is None, given.embeddings is None, tuple(sorted(given.extra)), given.ids.shape[1])
+
+
+Read = Callable[[Sequence[Case]], Sequence[torch.Tensor]]
+"""Activations of a batch, a tensor (rows, pos, width) for each layer."""
 
 
 class _Totals:
@@ -108,15 +112,15 @@ def _ready(loaded: Loaded, question: Question, kept: dict[str, Seen]) -> tuple[P
     return prompt, embed(loaded, prompt.ids, features), features
 
 
-def _case(loaded: Loaded, number: int, prompt: Prompt, inputs: Inputs) -> _Case:
+def _case(loaded: Loaded, number: int, prompt: Prompt, inputs: Inputs) -> Case:
     special = set(special_positions(loaded, prompt))
     text = [p for p, kind in enumerate(prompt.modality) if kind != "image" and p not in special]
-    return _Case(number, inputs, (prompt.image_positions, text))
+    return Case(number, inputs, (prompt.image_positions, text))
 
 
-def _batches(loaded: Loaded, cases: Sequence[_Case]) -> Iterator[list[_Case]]:
+def _batches(loaded: Loaded, cases: Sequence[Case]) -> Iterator[list[Case]]:
     """In order of length; cases of one sort together."""
-    batch: list[_Case] = []
+    batch: list[Case] = []
     for case in sorted(cases, key=lambda case: (str(case.sort), case.number)):
         room = rows_at_once(loaded, int(case.inputs.ids.shape[1]))
         if batch and (batch[0].sort != case.sort or len(batch) >= room):
@@ -128,11 +132,8 @@ def _batches(loaded: Loaded, cases: Sequence[_Case]) -> Iterator[list[_Case]]:
 
 
 @torch.no_grad()
-def _run(loaded: Loaded, batch: Sequence[_Case], totals: _Totals) -> None:
-    with capture(loaded.anatomy) as captured:
-        forward(loaded, stack([case.inputs for case in batch], 0), 1)
-    for layer, activations in enumerate(captured.layers()):
-        require_finite(activations, f"the activations of layer {layer}")
+def _run(read: Read, batch: Sequence[Case], totals: _Totals) -> None:
+    for layer, activations in enumerate(read(batch)):
         for row, case in enumerate(batch):
             for sort, at in enumerate(case.at):
                 if at:
@@ -149,12 +150,33 @@ def survey(
     cancelled: IsCancelled = never,
 ) -> Survey:
     """See `engine.neurons_contract.NeuronEngine.survey`."""
-    totals = _Totals(loaded.anatomy.n_layers, loaded.anatomy.d_mlp)
+
+    def read(batch: Sequence[Case]) -> Sequence[torch.Tensor]:
+        with capture(loaded.anatomy) as captured:
+            forward(loaded, stack([case.inputs for case in batch], 0), 1)
+        layers = list(captured.layers())
+        for layer, activations in enumerate(layers):
+            require_finite(activations, f"the activations of layer {layer}")
+        return layers
+
+    return surveyed(loaded, (loaded.anatomy.n_layers, loaded.anatomy.d_mlp), read, questions, on_progress, cancelled)
+
+
+def surveyed(
+    loaded: Loaded,
+    shape: tuple[int, int],
+    read: Read,
+    questions: Sequence[Question],
+    on_progress: OnProgress | None = None,
+    cancelled: IsCancelled = never,
+) -> Survey:
+    """A survey of whatever `read` gives of a batch: as many layers, and as wide, as `shape` says."""
+    totals = _Totals(*shape)
     tokens: list[tuple[tuple[str, int], ...]] = [()] * len(questions)
     refused: list[tuple[int, str]] = []
     done = 0
     for start in range(0, len(questions), WINDOW):
-        cases: list[_Case] = []
+        cases: list[Case] = []
         kept: dict[str, Seen] = {}
         for number in range(start, min(start + WINDOW, len(questions))):
             if cancelled():
@@ -170,7 +192,7 @@ def survey(
         for batch in _batches(loaded, cases):
             if cancelled():
                 raise Cancelled("Stopped between two batches.")
-            _run(loaded, batch, totals)
+            _run(read, batch, totals)
             done += len(batch)
             if on_progress is not None:
                 on_progress(done, len(questions))

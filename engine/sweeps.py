@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from engine.measures import OnProgress
-from engine.turns import ConceptTurn, NeuronTurn, Steering
+from engine.turns import ConceptTurn, LatentTurn, NeuronTurn, Steering
 
 if TYPE_CHECKING:
     from engine.contract import Answer, Question
@@ -37,11 +37,15 @@ class SweepPoint:
 OnPoints = Callable[[tuple[SweepPoint, ...]], None]
 
 
-def varied(steering: Steering, turn: ConceptTurn | NeuronTurn, value: float) -> Steering:
-    """The steering with this turn's λ (or a neuron's value) set to `value`; it is put in where it is not there."""
+def varied(steering: Steering, turn: ConceptTurn | NeuronTurn | LatentTurn, value: float) -> Steering:
+    """The steering with this turn's λ (or a neuron's or latent's value) set to `value`; it is put in where it is not
+    there. Turns of the same latent that name its SAE the same way make room for it."""
     if isinstance(turn, ConceptTurn):
         others = tuple(known for known in steering.concepts if known.concept != turn.concept)
         return dataclasses.replace(steering, concepts=(*others, dataclasses.replace(turn, lam=value)))
+    if isinstance(turn, LatentTurn):
+        rest = tuple(known for known in steering.latents if (known.sae, known.index) != (turn.sae, turn.index))
+        return dataclasses.replace(steering, latents=(*rest, dataclasses.replace(turn, value=value)))
     kept = tuple(known for known in steering.neurons if (known.layer, known.index) != (turn.layer, turn.index))
     return dataclasses.replace(steering, neurons=(*kept, dataclasses.replace(turn, value=value)))
 
@@ -58,7 +62,7 @@ class SteeringEngine(Protocol):
         question: "Question",
         original_ids: Sequence[int],
         steering: Steering,
-        turn: ConceptTurn | NeuronTurn,
+        turn: ConceptTurn | NeuronTurn | LatentTurn,
         values: Sequence[float],
         on_points: OnPoints | None = None,
         cancelled: Callable[[], bool] = _never,
@@ -75,5 +79,6 @@ class SteeringEngine(Protocol):
         cancelled: Callable[[], bool] = _never,
     ) -> "tuple[Answer, ...]":
         """The answer to each question under its steering, in order, generated in batches. `on_progress(done, all)` is
-        called between batches, with nothing on the model. An answer is `ask`'s (to float32 rounding of batches)."""
+        called between batches and before each question is prepared, with nothing on the model. An answer is `ask`'s (to
+        float32 rounding of batches)."""
         ...

@@ -59,8 +59,16 @@ from app.contexts.evaluation import (
     PlanPage,
     ResultRow,
 )
-from app.contexts.latent import LatentPage, LatentRun, SaeCard, SaesPage
-from app.contexts.latents import LatentField, LatentHeat, LatentLine, LatentRow, LatentsView
+from app.contexts.experiment import ExperimentForm, ExperimentPage, ExperimentsPage, ExperimentView, FigureTable
+from app.contexts.latent import HistoryView, LatentPage, LatentRun
+from app.contexts.latentconcepts import (
+    ConceptLatentsView,
+    LatentConceptsView,
+    MakingView,
+    MembershipRow,
+    SaeConceptsView,
+)
+from app.contexts.latents import ExactView, LatentField, LatentHeat, LatentLine, LatentRow, LatentsView
 from app.contexts.links import Choice
 from app.contexts.neuron import (
     AlikeNeuron,
@@ -71,6 +79,7 @@ from app.contexts.neuron import (
     LensView,
     NeuronPage,
     RankedRun,
+    ReaderGroup,
     SearchPage,
     SeenPicture,
     SeenView,
@@ -115,6 +124,17 @@ from app.contexts.run import (
     TokenView,
     WhereView,
 )
+from app.contexts.saes import (
+    AttachForm,
+    AttemptView,
+    SaeCard,
+    SaesPage,
+    TrainForm,
+    TrainingLine,
+    TrainingPage,
+    TrainingView,
+    TrainPlanPage,
+)
 from app.contexts.steering import (
     ConceptTurnRow,
     MovedRow,
@@ -125,6 +145,7 @@ from app.contexts.steering import (
     SteeredView,
     SteerView,
 )
+from app.contexts.swap import SwapRun, SwapView
 from app.contexts.sweep import AnswerRun, DistinctAnswer, SweepRow, SweepView
 from app.contexts.target import ApartView, PieceView, SideView, SuggestionView, TargetView, WayView
 from app.contexts.trust import BandView, FigureView, MeasurementView, TrustView
@@ -143,6 +164,8 @@ __all__ = [
     "ArmBar",
     "AskForm",
     "AskPage",
+    "AttachForm",
+    "AttemptView",
     "BandView",
     "BelongsTo",
     "BuildFragment",
@@ -155,6 +178,7 @@ __all__ = [
     "ChosenView",
     "ComparePage",
     "ComparedView",
+    "ConceptLatentsView",
     "ConceptLine",
     "ConceptPage",
     "ConceptTurnRow",
@@ -170,15 +194,23 @@ __all__ = [
     "EvaluationPage",
     "EvaluationView",
     "EvaluationsPage",
+    "ExactView",
     "ExampleView",
+    "ExperimentForm",
+    "ExperimentPage",
+    "ExperimentView",
+    "ExperimentsPage",
+    "FigureTable",
     "FigureView",
     "FiredRow",
     "FiresPage",
     "GainRow",
     "GroupRow",
     "HeatCell",
+    "HistoryView",
     "Hit",
     "KindCard",
+    "LatentConceptsView",
     "LatentField",
     "LatentHeat",
     "LatentLine",
@@ -189,8 +221,10 @@ __all__ = [
     "LayerBar",
     "LensView",
     "LikeRow",
+    "MakingView",
     "MeasurementView",
     "MemberRow",
+    "MembershipRow",
     "MembershipView",
     "MistakeView",
     "ModelPage",
@@ -218,6 +252,7 @@ __all__ = [
     "ProbesFragment",
     "ProbesView",
     "RankedRun",
+    "ReaderGroup",
     "ReportPage",
     "ReportRow",
     "ResultMember",
@@ -227,6 +262,7 @@ __all__ = [
     "RunPage",
     "RunsPage",
     "SaeCard",
+    "SaeConceptsView",
     "SaesPage",
     "SampleView",
     "SearchPage",
@@ -241,12 +277,19 @@ __all__ = [
     "SteeredView",
     "StripView",
     "SuggestionView",
+    "SwapRun",
+    "SwapView",
     "SweepRow",
     "SweepView",
     "TargetView",
     "TokenBar",
     "TokenChip",
     "TokenView",
+    "TrainForm",
+    "TrainPlanPage",
+    "TrainingLine",
+    "TrainingPage",
+    "TrainingView",
     "TrustView",
     "ValidationView",
     "VennPart",

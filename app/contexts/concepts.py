@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from app.contexts.latentconcepts import ConceptLatentsView
 from app.contexts.links import Choice
 from app.contexts.pages import Shell
 from app.contexts.run import HeatCell, MembershipView
@@ -131,7 +132,8 @@ class ConceptPage:
     (Plotly), with `band_columns` and `band_rows` as its table; `figure` = cardinality per layer, with `layers` as its
     table. `near`, `inside` (how far this one lies in others) and `holds` (how far others lie in this one). `figures`
     and `recipe` = what was measured of it and how it was built, as (name, value). `algebra` = URL of this concept in
-    algebra; `own` = of the page of its probes and settings, '' where a person has not built it."""
+    algebra; `own` = of the page of its probes and settings, '' where a person has not built it; `latents` of each
+    attached SAE."""
 
     shell: Shell
     concept: ConceptLine
@@ -154,6 +156,7 @@ class ConceptPage:
     algebra: str
     own: str
     validation: ValidationView
+    latents: tuple[ConceptLatentsView, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

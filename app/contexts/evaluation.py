@@ -55,8 +55,8 @@ class EvaluationsPage:
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanPage:
     """templates/evaluation/plan.html: what would be asked and how long it takes, before it is started by a POST of
-    `hidden` (name, value) to `start`. `error`: why it cannot be. `bad`: (line, reason) of lines of the set's file that
-    are left out, and how many `more` there are. `facts` = (term, value)."""
+    `hidden` (name, value) to `start`. `error`: why it cannot be. `bad`: (number, reason) of lines of the file that
+    are left out (or what `entry` says), and how many `more` there are. `facts` = (term, value)."""
 
     shell: Shell
     name: str
@@ -68,6 +68,7 @@ class PlanPage:
     start: str
     hidden: tuple[tuple[str, str], ...]
     bad: tuple[tuple[int, str], ...]
+    entry: str
     more: str
 
 
@@ -129,7 +130,7 @@ class EvaluationView:
     The report, empty before: `bars` over all, `scale` of the gains' axis (both ends), `cards` by kind, `rows` and
     `totals` with their `columns` = (label, definition), `rules` = (name, definition) of what was chosen. `protocol`:
     what was done, in sentences; `facts` = (term, value) of the settings; `command` reproduces it; `take` = downloads;
-    `bad`: (line, reason) of lines left out."""
+    `bad`: (number, reason) of lines left out, or of what `entry` says. `graded`: there are several conditions."""
 
     live: bool
     state: str
@@ -155,6 +156,8 @@ class EvaluationView:
     command: str
     take: tuple[Choice, ...]
     bad: tuple[tuple[int, str], ...]
+    entry: str
+    graded: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

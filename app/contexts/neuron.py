@@ -109,10 +109,21 @@ class RankedRun:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ReaderGroup:
+    """An SAE by `name` and site, and its latents that read the neuron most; none where it writes nothing to its
+    site."""
+
+    name: str
+    site: str
+    latents: tuple[AlikeNeuron, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class NeuronPage:
     """templates/neuron/show.html. `moves` = neighbours (an empty href: there is none). `other` = why this is not about
     the loaded model, or ''. `memberships` strongest first, `folded` the rest of them. `live`: the page asks for `here`
-    again until everything is there. `limits` = characters of label and note."""
+    again until everything is there. `limits` = characters of label and note. `readers` = latents that read it, by SAE;
+    `reading` = why there are none yet, or ''."""
 
     shell: Shell
     neuron: str
@@ -130,6 +141,8 @@ class NeuronPage:
     seen: SeenView
     live: bool
     runs: tuple[RankedRun, ...]
+    readers: tuple[ReaderGroup, ...] = ()
+    reading: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

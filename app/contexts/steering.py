@@ -35,11 +35,13 @@ class ConceptTurnRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NeuronTurnRow:
-    """A single neuron in the steering panel; `factor` = multiplier as text ('1' = alone), `field` its name; the form
-    with `drop` = that name removes the row. `operations` are options of a select named `operation_field` (scale, add or
-    set); for add and set, `value` ('' = alone) is the content of a number field named `value_field`. `low`, `high`,
-    `step` of the slider. `says` = the edit in short, e.g. '+2', '' when alone. `peak` = its peak activation in this run
-    as text, '' while unknown; `usual` = the value to begin with."""
+    """A single neuron or latent in the steering panel, called `neuron`; `factor` = multiplier as text ('1' = alone),
+    `field` its name; the form with `drop` = that name removes the row. `operations` are options of a select named
+    `operation_field` (scale, add or set); for add and set, `value` ('' = alone) is the content of a number field named
+    `value_field`. `low`, `high`, `step` of the slider. `says` = the edit in short, e.g. '+2', '' when alone. `peak` =
+    its peak activation in this run as text, '' while unknown; `usual` = the value to begin with.
+    Of a latent: `href` = its page, `label` = what it is called, `hidden` = further form fields (name, value); `set`
+    begins with `usual` too; `lost` = why it cannot be turned now."""
 
     neuron: str
     field: str
@@ -55,6 +57,10 @@ class NeuronTurnRow:
     says: str = ""
     peak: str = ""
     usual: str = "1"
+    href: str = ""
+    label: str = ""
+    hidden: tuple[tuple[str, str], ...] = ()
+    lost: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,8 +87,8 @@ class PresetsView:
 @dataclasses.dataclass(frozen=True, slots=True)
 class SteerView:
     """templates/runs/_steer.html (root #steer): a form that POSTs the whole steering to `action`. The rows are the
-    concepts that carried the answer most, then those added by hand. `add_options` = names for a datalist;
-    `add_action` = URL (GET) to add a concept or neuron by name (field `add`), carrying `hidden`.
+    concepts that carried the answer most, then those added by hand, then `neurons` and `latents`. `add_options` = names
+    for a datalist; `add_action` = URL (GET) to add a concept, neuron or latent by name (field `add`), with `hidden`.
     `positions` are options of a select named `positions`. `reset` = URL of this page without any
     steering ('' when nothing is steered). `first`, `last` are options of two selects named `layers`, in which concepts
     act: `first` may be '' for all layers. `presets`: a menu of saved steerings."""
@@ -102,6 +108,7 @@ class SteerView:
     last: tuple[Choice, ...] = ()
     presets: PresetsView | None = None
     sweep: str = ""
+    latents: tuple[NeuronTurnRow, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

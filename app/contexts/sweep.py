@@ -45,11 +45,12 @@ class SweepRow:
 class SweepView:
     """templates/runs/_sweep.html (root #sweep): what is answered under each value of one row of the steering panel, the
     other rows as they stood. Without `present` the root is hidden and empty. `field` = the row's form field, `symbol` =
-    λ or ×, `name` = the concept or neuron; `summary` = range and other settings in words. `live`: it waits or runs, and
-    listens to `events`; `message` = how far it is, `error` why it failed. `cancel` = URL to POST `hidden` to, or '';
-    `again` = URL to POST the row to as `row`, with `hidden` and `others`, or ''. `action` = URL to POST one value to,
-    as `field`, with both. `others` = the other settings as form fields. `figure`: {} = it follows. `columns`, `rows`:
-    the table. `export` = URL of its JSON. `listed` = the panel stands as it was swept, apart from the row."""
+    λ, × or =, `name` = the concept, neuron or latent, `operation` = what is done to the latter; `summary` = range and
+    other settings in words. `live`: it waits or runs, and listens to `events`; `message` = how far it is, `error` why
+    it failed. `cancel` = URL to POST `hidden` to, or ''; `again` = URL to POST the row to as `row`, with `hidden` and
+    `others`, or ''. `action` = URL to POST one value to, as `field`, with both. `others` = the other settings as form
+    fields. `figure`: {} = it follows. `columns`, `rows`: the table. `export` = URL of its JSON. `listed` = the panel
+    stands as it was swept, apart from the row."""
 
     present: bool
     live: bool
@@ -72,3 +73,4 @@ class SweepView:
     rows: tuple[SweepRow, ...]
     export: str
     listed: bool
+    operation: str = "scale"

@@ -12,7 +12,7 @@ from app.contexts import Shell
 from app.database import Reader
 from app.services import Services, Serving
 from app.tables import ConceptRow, OwnConcept
-from app.views import concepts, sets, similar, validation
+from app.views import concepts, latentconcepts, sets, similar, validation
 from app.views.shell import shell
 from engine.contract import Floats, UnknownName
 from engine.contract import concepts as known
@@ -75,6 +75,7 @@ def show(services: Serving, session: Reader, name: str, alpha: str = "") -> Resp
         found.own,
         conceptqueries.probes(session, found.own.id, concepts.SHOWN_PROBES) if found.own else ([], 0),
         validation.view(validations.known(session, found.row)),
+        latentconcepts.of_concept(session, services.worker, found.row, found.own),
     )
     return htmx.html(services.renderer.page(page))
 

@@ -42,18 +42,23 @@ def index(services: Serving) -> Response:
     return listing(services)
 
 
-@router.post("/evaluations/sets")
-def bring(services: Serving, questions: Upload = None, annotations: Upload = None, pictures: Upload = None) -> Response:
-    """Keep the files and go to the plan of what they ask."""
+def brought(services: Services, questions: Upload, annotations: Upload, pictures: Upload) -> str:
+    """The hash of a set that was sent, kept. Raises RequestError."""
     most = services.settings.max_upload + 1
     named = [
         (upload.filename or "", upload.file.read(most)) if upload is not None and upload.filename else None
         for upload in (questions, annotations, pictures)
     ]
+    if named[0] is None:
+        raise RequestError("Choose a file of questions first.")
+    return appraising.bring(services, Brought(named[0], named[1], named[2][1] if named[2] else b""))
+
+
+@router.post("/evaluations/sets")
+def bring(services: Serving, questions: Upload = None, annotations: Upload = None, pictures: Upload = None) -> Response:
+    """Keep the files and go to the plan of what they ask."""
     try:
-        if named[0] is None:
-            raise RequestError("Choose a file of questions first.")
-        set_hash = appraising.bring(services, Brought(named[0], named[1], named[2][1] if named[2] else b""))
+        set_hash = brought(services, questions, annotations, pictures)
     except RequestError as error:
         return listing(services, str(error), errors.tell(error).status)
     return htmx.see_other(address("/evaluations/plan", [("set", set_hash)]))
@@ -95,13 +100,14 @@ def start(
 
 
 @router.get("/evaluations/{job_id}.json")
-def as_json(session: Reader, job_id: str) -> Response:
+def as_json(services: Serving, session: Reader, job_id: str) -> Response:
     """The result with how to get it again; while there is none, how far it is (202)."""
     found = appraising.known(session, job_id)
     job = found.job
     told = {"id": job.id, "state": job.state, "done": job.done, "total": job.total, "error": job.error}
     if job.state == "done" and job.result:
         told |= evaluated.as_json(evaluation.evaluation_from_json(job.result["evaluation"]))
+        told["command"] = views.command(found.settings, job.params["set"], services.settings.model)
     return JSONResponse(told, 202 if job.live else 200, headers={"Cache-Control": "no-cache"})
 
 
@@ -111,7 +117,7 @@ def as_csv(session: Reader, job_id: str) -> Response:
     if job.state != "done" or not job.result:
         raise errors.Missing("This evaluation has no result yet. Wait for its end; its page shows how far it is.")
     text = evaluation.to_csv(evaluation.evaluation_from_json(job.result["evaluation"]))
-    headers = {"Cache-Control": "no-cache", "Content-Disposition": 'attachment; filename="evaluation.csv"'}
+    headers = {"Cache-Control": "no-cache", "Content-Disposition": f'attachment; filename="evaluation-{job.id}.csv"'}
     return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
 
 

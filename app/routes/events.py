@@ -25,7 +25,7 @@ router = APIRouter()
 def asked(request: Request, services: Serving, run_id: str) -> PageState:
     """The state that the page shows; unknown runs and states are refused before the stream begins."""
     wanted = state.parse(request.query_params.multi_items())
-    loaded_state(services, run_id, wanted)
+    loaded_state(services, run_id, wanted, ranked=False)
     return wanted
 
 
@@ -45,7 +45,7 @@ async def events(
         elif only == "latents":
             fragments, settled = await run_in_threadpool(_latents, services, run_id, wanted, panel)
         else:
-            fragments, settled = await run_in_threadpool(_now, services, run_id, wanted, panel, beside, bool(sent))
+            fragments, settled = await run_in_threadpool(_now, services, run_id, wanted, panel, beside)
         for name, fragment in fragments.items():
             if sent.get(name) != fragment:
                 sent[name] = fragment
@@ -55,16 +55,15 @@ async def events(
             return
 
 
-def _now(
-    services: Services, run_id: str, wanted: PageState, panel: str, beside: bool, begun: bool
-) -> tuple[dict[str, str], bool]:
-    """The fragments as they are now, and whether they will stay so. While an answer streams, only it changes."""
-    loaded = loaded_state(services, run_id, wanted)
+def _now(services: Services, run_id: str, wanted: PageState, panel: str, beside: bool) -> tuple[dict[str, str], bool]:
+    """The fragments as they are now, and whether they will stay so. While an answer streams, only it changes: all
+    others wait for it, as they did when the page was sent."""
+    loaded = loaded_state(services, run_id, wanted, ranked=not beside)
     if beside:
         settled = loaded.beside is None or not loaded.beside.live
         return rendered(services, loaded, panel, ("steered",)), settled
     own = loaded.parent is not None
-    streaming = begun and loaded.run.answer is None and loaded.run.live
+    streaming = loaded.run.answer is None and loaded.run.live
     names = ("status", "answer", *(("steered",) if own else ())) if streaming else page.FRAGMENTS
     if not streaming:
         names = tuple(name for name in names if name != "sweep" and (own or name != "steered"))
@@ -72,13 +71,13 @@ def _now(
 
 
 def _trust(services: Services, run_id: str, wanted: PageState, panel: str) -> tuple[dict[str, str], bool]:
-    loaded = loaded_state(services, run_id, wanted)
+    loaded = loaded_state(services, run_id, wanted, ranked=False)
     fragment = services.renderer.fragment("trust", trust.view(loaded, panel))
     return {"trust": fragment}, trust.settled(loaded)
 
 
 def _sweep(services: Services, run_id: str, wanted: PageState, panel: str) -> tuple[dict[str, str], bool]:
-    loaded = loaded_state(services, run_id, wanted)
+    loaded = loaded_state(services, run_id, wanted, ranked=False)
     fragment = services.renderer.fragment("sweep", sweep.view(loaded, services.worker, panel))
     return {"sweep": fragment}, sweep.settled(loaded)
 

@@ -1,17 +1,17 @@
-"""POST /runs/{id}/latents: rank a run's latents; the ranking as JSON; the page of a latent; the attached SAEs."""
+"""POST /runs/{id}/latents: rank a run's latents; the ranking as JSON; the page of a latent."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
-from app import errors, htmx, latentjobs, latentqueries, latents, neuronqueries, neurons, queries, state
-from app.database import Reader
+from app import errors, htmx, latentjobs, latentlooks, latentqueries, latents, notes, queries, state
 from app.routes.runs import loaded_state, rendered
 from app.routes.steering import fields, panel_of
 from app.services import Services, Serving
-from app.views import latent, page
+from app.views import latent, latentconcepts, page
 from app.views.shell import shell
 from engine.contract import UnknownName, saes
 
@@ -42,12 +42,6 @@ def as_json(services: Serving, run_id: str, job: str = "") -> Response:
     return JSONResponse(data, 200 if whole else 202, headers={"Cache-Control": "no-cache"})
 
 
-@router.get("/saes")
-def attached(services: Serving, session: Reader) -> Response:
-    around = shell(services.worker, queries.queue_length(session), "Sparse autoencoders", "model")
-    return htmx.html(services.renderer.page(latent.saes_page(around, services.worker.saes)))
-
-
 @router.get("/latents/{name}")
 def of_the_loaded_model(services: Serving, name: str) -> Response:
     info = services.worker.info
@@ -63,24 +57,49 @@ def show(services: Serving, revision: str, name: str) -> Response:
     sae, index, mine = _find(services, revision, name)
     if name != f"sae.{sae['name']}.{index}":
         return htmx.see_other(f"/latents/{revision}/sae.{sae['name']}.{index}")  # one spelling for one latent
-    params = latentjobs.look_params(revision, sae, index)
-    waiting = neurons.look(services, "latent", params, PATIENCE) if mine else ""
+    waiting = latentlooks.look(services, revision, sae, index, PATIENCE) if mine else ""
     with services.database.read() as session:
-        looked = neuronqueries.job(session, "latent", params)
-        ranked = latentqueries.listed_in(session, sae["id"], index)
-        blobs = latentqueries.arrays(session, [one.job.id for one in ranked])
+        found = latentlooks.gather(session, services, revision, sae, index, waiting)
         around = shell(services.worker, queries.queue_length(session), name, "model")
-        pairs = [(one, blobs.get(one.job.id)) for one in ranked]
-        made = latent.page(around, revision, sae, index, looked, pairs, waiting, mine=mine)
-        return htmx.html(services.renderer.page(made))
+        made = latent.page(around, revision, sae, index, found, (notes.LABEL, notes.NOTE), mine=mine)
+        belongs = latentconcepts.latentconcepts_view(session, sae["id"], index)
+        return htmx.html(services.renderer.page(dataclasses.replace(made, concepts=belongs)))
 
 
 @router.post("/latents/{revision}/{name}/look")
 def look(services: Serving, revision: str, name: str) -> Response:
     """Look up again what failed."""
     sae, index, _ = _find(services, revision, name)
-    neurons.request(services, "latent", latentjobs.look_params(revision, sae, index))
-    return htmx.see_other(f"/latents/{revision}/sae.{sae['name']}.{index}")
+    latentlooks.again(services, revision, sae, index)
+    return htmx.see_other(_path(revision, sae, index))
+
+
+@router.post("/latents/{revision}/{name}/note")
+def write(services: Serving, revision: str, name: str, form: Form) -> Response:
+    """The fields are `label` and `note`; both empty: they are forgotten."""
+    sae, index, _ = _find(services, revision, name)
+    given = dict(form)
+    latentlooks.write(services, sae, index, given.get("label", ""), given.get("note", ""))
+    return htmx.see_other(_path(revision, sae, index))
+
+
+@router.post("/latents/{revision}/survey")
+def survey(services: Serving, revision: str, form: Form) -> Response:
+    """Survey all latents of an SAE; `name` is the latent whose page to go back to."""
+    sae, index, _ = _find(services, revision, dict(form).get("name", ""))
+    latentlooks.survey(services, revision, sae)
+    return htmx.see_other(f"{_path(revision, sae, index)}#seen")
+
+
+@router.post("/runs/{run_id}/latents/exact")
+def ablate(services: Serving, run_id: str, form: Form) -> Response:
+    """Ablate the first latents of the ranking that `latents` names. The other fields are those of a run's address."""
+    shown = state.parse((name, value) for name, value in form if name in state.KNOWN)
+    return htmx.see_other(shown.but(latents=latentlooks.ablate(services, run_id, shown.latents)).url(run_id))
+
+
+def _path(revision: str, sae: Mapping[str, Any], index: int) -> str:
+    return f"/latents/{revision}/sae.{sae['name']}.{index}"
 
 
 def _find(services: Services, revision: str, name: str) -> tuple[dict[str, Any], int, bool]:

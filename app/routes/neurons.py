@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
-from app import conceptqueries, errors, htmx, neuronqueries, neurons, queries, runs
+from app import conceptqueries, errors, exports, htmx, latentlooks, neuronqueries, neurons, notes, queries, runs
 from app.database import Reader
 from app.neuronqueries import Place
 from app.routes.steering import fields
@@ -58,12 +58,15 @@ def show(services: Serving, revision: str, name: str) -> Response:
     with services.database.read() as session:
         surveyed = neurons.surveyed(session, revision)
     waiting = neurons.look(services, "neuron", neurons.look_params(place, surveyed), PATIENCE)
+    reading = neurons.readers_params(services, place)
+    if reading is not None and not waiting:
+        waiting = neurons.look(services, "readers", reading, PATIENCE)
     info = services.worker.info
     shape = (info.n_layers, info.d_mlp) if info is not None and info.revision == revision else None
     with services.database.read() as session:
         found = neurons.gather(session, services, place, model, shape, waiting)
         around = shell(services.worker, queries.queue_length(session), place.neuron, "concepts")
-        limits = (neurons.LABEL, neurons.NOTE)
+        limits = (notes.LABEL, notes.NOTE)
         return htmx.html(services.renderer.page(neuron.page(around, place, found, _revision(services), limits)))
 
 
@@ -103,9 +106,11 @@ def promotions(services: Serving, revision: str, form: Form) -> Response:
 
 @router.post("/neurons/jobs/{job_id}/cancel")
 def cancel(services: Serving, job_id: str, form: Form) -> Response:
-    """`neuron` or `q` says to which page to go back."""
+    """`neuron`, `name` (of a latent) or `q` says to which page to go back."""
     neurons.cancel(services, job_id)
     given = dict(form)
+    if given.get("name"):
+        return htmx.see_other(f"/latents/{exports.quoted(given['name'])}")
     place = neuronqueries.parse(given.get("neuron", ""))
     if place is None:
         return htmx.see_other(search.address_of(given.get("q", "")))
@@ -124,7 +129,9 @@ def find(services: Serving, session: Reader, q: str = "") -> Response:
     concepts = conceptqueries.heads(session, revision, query) if query else []
     place = neuronqueries.parse(query)
     exists = info is not None and place is not None and place[0] < info.n_layers and place[1] < info.d_mlp
-    found = search.page(around, revision, query, concepts, noted, promoted, lenses, labels, exists=exists)
+    named, written = latentlooks.found(services, session, query)
+    latents = search.of_latents(revision, named, written)
+    found = search.page(around, revision, query, concepts, noted, promoted, lenses, labels, latents, exists=exists)
     return htmx.html(services.renderer.page(found))
 
 

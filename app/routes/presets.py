@@ -65,7 +65,7 @@ def _download(value: object, name: str) -> Response:
 def save(request: Request, services: Serving, form: Fields, run: str = "") -> Response:
     """The panel's form with a name: its steering is kept. Without JavaScript the run is steered by it as well, so that
     nothing that the form holds is lost."""
-    steering = steerings.from_form(form)
+    steering = steerings.from_form(form, steerings.ids_of(runs.attached(services)))
     name = next((value for field, value in form if field == "preset"), "")
     presets.save(services, run, name, steering)
     shown = state.parse((field, value) for field, value in form if field in state.KNOWN)

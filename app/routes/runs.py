@@ -62,12 +62,13 @@ def chosen(services: Services, run_id: str, asked: PageState) -> tuple[PageState
         return asked.own(run.method), choice
 
 
-def loaded_state(services: Services, run_id: str, asked: PageState) -> Loaded:
-    """The state of a run's page. An attribution that it shows and that was never computed, or is outdated, is queued:
-    the result depends on nothing but the URL, so that a GET may fill this cache. Raises NoSuchRun, RequestError."""
+def loaded_state(services: Services, run_id: str, asked: PageState, *, ranked: bool = True) -> Loaded:
+    """The state of a run's page; `ranked` as in `load.load`. An attribution that it shows and that was never computed,
+    or is outdated, is queued: the result depends on nothing but the URL, so that a GET may fill this cache. Raises
+    NoSuchRun, RequestError."""
     _fill(services, run_id, asked)
     with services.database.read() as session:
-        loaded = load.load(session, run_id, asked)
+        loaded = load.load(session, run_id, asked, ranked=ranked)
     if loaded is None:
         raise runs.NoSuchRun(f"There is no run “{run_id[:40]}”.")
     return loaded
@@ -85,7 +86,7 @@ def _fill(services: Services, run_id: str, asked: PageState) -> None:
         if choice is None or (choice.key == whole and asked.method == run.method and run.state != "done"):
             return
         row = queries.attribution(session, run_id, choice.key, asked.method, arrays=False)
-        there = row is not None and not jobs.outdated(session, run, row, services.worker.info)
+        there = row is not None and not jobs.outdated(session, run, row, services.worker.info, services.worker.saes)
         seen = asked.heat != "input" or longjobs.of_run(session, run_id, ("input",), choice, asked.method)
     try:
         if not there:
@@ -105,5 +106,5 @@ def context(services: Services, loaded: Loaded, panel: str) -> RunPage:
 
 def rendered(services: Services, loaded: Loaded, panel: str, names: tuple[str, ...]) -> dict[str, str]:
     """Fragments of the page by name, each whole."""
-    views = context(services, loaded, panel)
-    return {name: services.renderer.fragment(name, getattr(views, name)) for name in names}
+    views = {name: page.VIEWS[name](loaded, services.worker, panel) for name in names}
+    return {name: services.renderer.fragment(name, view) for name, view in views.items()}

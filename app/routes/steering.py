@@ -39,7 +39,7 @@ def steer(
     """All values zero = back to the default answer; nothing is computed. `drop` names a row that leaves the panel."""
     drop = next((value for name, value in form if name == "drop"), "")
     form = [field for field in form if not drop or field[0] != drop]
-    steering = steerings.from_form(form)
+    steering = steerings.from_form(form, steerings.ids_of(runs.attached(services)))
     panel = panel_of(form)
     shown = state.parse((name, value) for name, value in form if name in state.KNOWN)
     parent_id, child_id = runs.steer(services, run_id, steering, panel)
@@ -51,7 +51,7 @@ def steer(
         return htmx.see_other(target.url(run_id))
     if child_id:
         services.broker.wait(child_id, lambda: _answered(services, child_id), PATIENCE, panel)
-    loaded = loaded_state(services, run_id, target)
+    loaded = loaded_state(services, run_id, target, ranked=bool(drop))
     fragments = rendered(services, loaded, panel, DROPPED if drop else ("steered",))
     headers = {"HX-Push-Url" if drop else "HX-Replace-Url": target.url(run_id)}
     return htmx.html("\n".join(fragments.values()), headers=headers)

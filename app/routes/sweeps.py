@@ -26,7 +26,7 @@ def sweep(request: Request, services: Serving, run_id: str, form: Form) -> Respo
     target = shown.but(sweep=job_id, panel=panel)
     if not htmx.is_htmx(request):
         return htmx.see_other(target.url(run_id))
-    fragment = rendered(services, loaded_state(services, run_id, target), panel, ("sweep",))["sweep"]
+    fragment = rendered(services, loaded_state(services, run_id, target, ranked=False), panel, ("sweep",))["sweep"]
     return htmx.html(fragment, headers={"HX-Replace-Url": target.url(run_id)})
 
 

@@ -11,6 +11,7 @@ from app.conceptqueries import Alike, ConceptHead, Example
 from app.contexts import (
     AlikeRow,
     Choice,
+    ConceptLatentsView,
     ConceptLine,
     ConceptPage,
     ConceptsPage,
@@ -96,6 +97,7 @@ def show(
     own: OwnConcept | None,
     probes: tuple[Sequence[ProbeRow], int],
     validation: ValidationView,
+    latents: tuple[ConceptLatentsView, ...],
 ) -> ConceptPage:
     counts = sets.by_band(memberships)
     near, inside, holds = alike(row.name, beside)
@@ -122,6 +124,7 @@ def show(
         algebra=sets.in_algebra(row.name),
         own=f"/concepts/own/{own.id}" if own is not None and not own.expression else "",
         validation=validation,
+        latents=latents,
     )
 
 

@@ -31,6 +31,8 @@ KINDS = {
     "position": "where a thing is", "describe": "everything in the picture", "twohop": "a fact about what is seen",
 }  # fmt: skip
 """The built-in set's kinds of question in words."""
+SURE = 0.05
+"""A p from which on McNemar’s test tells nothing from chance."""
 UNGRADED = {"cell": "one setting for each kind of question", "kind": "one setting for each kind of question",
             "condition": "one setting for all kinds", "all": "one setting for all kinds"}  # fmt: skip
 """evaluation.LEVELS in the words of a person's files, whose questions have one condition."""
@@ -65,7 +67,10 @@ def sign(change: evaluation.Difference) -> str:
 
 
 def points(value: float) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:+.1f}".replace("-", "−")
+    if math.isnan(value):
+        return "–"
+    text = f"{100 * value:+.1f}"
+    return text[1:] if text[1:] == "0.0" else text.replace("-", "−")
 
 
 def interval(change: evaluation.Difference) -> str:
@@ -97,6 +102,8 @@ def headline(result: evaluation.Evaluation) -> str:
         said = f"Turning concepts answers more {where} rightly: {after} instead of {before} ({found})."
         if row.against_random.low <= 0:
             said += " But so does the same turn of random neurons: the difference between them may be nothing."
+        if row.delta.p >= SURE:
+            said += " McNemar’s test, which knows right and wrong alone, does not tell it from chance."
         return said
     if sign(change) == "against":
         return f"No gain: turning concepts answers fewer {where} rightly, {after} instead of {before} ({found})."
@@ -169,7 +176,7 @@ def cards(result: evaluation.Evaluation, end: float) -> tuple[KindCard, ...]:
                 about=KINDS.get(row.kind, "") if result.settings.set == "builtin" else "",
                 over=over(row),
                 bars=bars(row),
-                gains=tuple(gain(cell, cell.condition, end) for cell in cells),
+                gains=tuple(gain(cell, cell.condition if graded(result) else "gain", end) for cell in cells),
             )
         )
     return tuple(made)
@@ -199,14 +206,15 @@ def rows(result: evaluation.Evaluation) -> tuple[ResultRow, ...]:
 def totals(result: evaluation.Evaluation) -> tuple[ResultRow, ...]:
     """Over everything, once for each level, and by kind and condition at the report's."""
     level = level_of(result)
-    made = []
+    made: list[ResultRow] = []
     for row in result.totals:
-        if row.condition == "hard" and not graded(result):
+        if row.condition != "all" and not graded(result):
             continue
-        if row.kind == "all" and row.condition in ALL and row.level != level:
+        if row.kind == "all" and row.condition in ALL:
             told = result_row(row)
             words = evaluation.LEVELS[row.level] if graded(result) else UNGRADED.get(row.level, "")
-            made.append(ResultRow(told.name, told.condition, told.values, told.polarity, words))
+            if graded(result) or words not in [other.setting for other in made]:
+                made.append(ResultRow(told.name, told.condition, told.values, told.polarity, words))
         elif row.level == level:
             made.append(result_row(row))
     return tuple(made)

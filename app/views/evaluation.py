@@ -4,7 +4,7 @@ import datetime as dt
 import shlex
 from collections.abc import Sequence
 
-from app import evaluations, formats
+from app import evaluations, formats, questionsets
 from app.contexts import (
     Choice,
     EvaluationLine,
@@ -44,9 +44,9 @@ STOP = "It can be stopped, and gone on with."
 SHAPES = tuple((form.words, "; ".join(form.files)) for form in evaluation.FORMATS.values())
 
 
-def limits(services: Services) -> str:
+def limits(services: Services, command: str = "sfumato evaluate") -> str:
     most = f"{services.settings.max_upload / 2**20:.0f} MB"
-    return f"all files together at most {most}; larger sets by the command sfumato evaluate"
+    return f"all files together at most {most}; larger sets by the command {command}"
 
 
 def set_name(row: QuestionSet | None) -> str:
@@ -107,7 +107,7 @@ def line(job: JobRow, row: QuestionSet | None) -> EvaluationLine:
     settings = evaluation.settings_from_json(job.params["settings"])
     return EvaluationLine(
         href=f"{HOME}/{job.id}",
-        what=_title(settings),
+        what=_title(settings, row),
         about=f"{'built-in set' if job.params['set'] == BUILTIN else set_name(row)} · {_numbers(settings)}",
         state=job.state,
         gain=gain,
@@ -117,9 +117,10 @@ def line(job: JobRow, row: QuestionSet | None) -> EvaluationLine:
     )
 
 
-def _title(settings: evaluation.Settings) -> str:
+def _title(settings: evaluation.Settings, row: QuestionSet | None) -> str:
+    """The questions of people's files have no conditions."""
     kinds = ", ".join(settings.kinds) or "all kinds"
-    return f"{kinds} · {', '.join(settings.conditions) or 'all conditions'}"
+    return kinds if row is not None else f"{kinds} · {', '.join(settings.conditions) or 'all conditions'}"
 
 
 def _numbers(settings: evaluation.Settings) -> str:
@@ -148,6 +149,7 @@ def plan(around: Shell, draft: Draft, row: QuestionSet | None, planned: Plan | N
         start=HOME if planned is not None else "",
         hidden=tuple(pairs(draft)),
         bad=bad,
+        entry="line" if row is None else questionsets.entry_word(row),
         more=f"… and {rest} more" if rest > 0 else "",
     )
 
@@ -175,7 +177,7 @@ def _estimate(planned: Plan) -> str:
 
 
 def page(around: Shell, found: Known, model: str, at: dt.datetime | None = None) -> EvaluationPage:
-    title = f"{set_name(found.row)}: {_title(found.settings)}"
+    title = f"{set_name(found.row)}: {_title(found.settings, found.row)}"
     return EvaluationPage(around, title, _numbers(found.settings), view(found, model, at))
 
 
@@ -192,7 +194,7 @@ def view(found: Known, model: str, at: dt.datetime | None = None) -> EvaluationV
         live=job.live,
         state=job.state,
         events=f"{url}/events" if job.live else "",
-        headline=_headline(found) if result is None else evaluated.headline(result),
+        headline=headline(job, found.place) if result is None else evaluated.headline(result),
         polarity="" if total is None else evaluated.sign(total.delta),
         detail=_detail(found, time) if result is None else evaluated.gains(result),
         share=(job.done / job.total if job.total else 0.0) if job.live or stopped else None,
@@ -201,7 +203,7 @@ def view(found: Known, model: str, at: dt.datetime | None = None) -> EvaluationV
         error=job.error if job.state == "failed" else "",
         bars=evaluated.bars(total) if total is not None else (),
         over=evaluated.over(total) if total is not None else "",
-        scale=(evaluated.points(-end), evaluated.points(end)),
+        scale=(f"−{100 * end:.0f}", f"+{100 * end:.0f}"),
         cards=evaluated.cards(result, end) if result is not None else (),
         columns=evaluated.COLUMNS,
         rows=evaluated.rows(result) if result is not None else (),
@@ -210,18 +212,20 @@ def view(found: Known, model: str, at: dt.datetime | None = None) -> EvaluationV
         warnings=result.warnings if result is not None else (),
         protocol=TEACH,
         facts=_facts(found, result),
-        command=command(found.settings, found.job.params["set"], model),
+        command=_commands(found, model),
         take=(Choice("CSV", f"{url}.csv", False), Choice("JSON", f"{url}.json", False)) if result is not None else (),
         bad=tuple((int(line), str(reason)) for line, reason in (found.row.bad if found.row is not None else ())),
+        entry="line" if found.row is None else questionsets.entry_word(found.row),
+        graded=found.row is None,
     )
 
 
-def _headline(found: Known) -> str:
-    job = found.job
+def headline(job: JobRow, place: int, step: str = "batch") -> str:
+    """What a long job that has no result is at, with its place in the queue."""
     if job.state == "queued":
-        return f"Number {max(found.place, 1)} in the queue"
+        return f"Number {max(place, 1)} in the queue"
     if job.state == "running":
-        return "Stopping after this batch" if job.stop_requested else "Asking the model"
+        return f"Stopping after this {step}" if job.stop_requested else "Asking the model"
     return "It failed" if job.state == "failed" else "It was stopped"
 
 
@@ -255,21 +259,40 @@ def _facts(found: Known, result: evaluation.Evaluation | None) -> tuple[tuple[st
     facts = [
         ("set", "built-in" if found.row is None else found.row.name),
         ("kinds of question", ", ".join(settings.kinds) or "all"),
-        ("conditions", ", ".join(settings.conditions) or "all"),
-        ("test questions", f"at most {settings.limit} of a kind in a condition"),
-        ("dev questions", f"at most {settings.dev}"),
+        *((("conditions", ", ".join(settings.conditions) or "all"),) if found.row is None else ()),
+        ("test questions", f"at most {settings.limit} of a kind{' in a condition' if found.row is None else ''}"),
+        ("dev questions", f"at most {settings.dev} of each"),
         ("rules tried", ", ".join(settings.rules)),
         ("λ tried", ", ".join(f"{lam:g}" for lam in settings.lambdas)),
         ("positions, layers", f"{', '.join(settings.positions)}; {', '.join(settings.layers)}"),
         ("searched on", f"{settings.screen} dev questions each, the best again on all"),
-        ("chosen if", f"its gain on dev is more than {settings.margin:g} standard errors, else nothing is turned"),
+        ("chosen if", f"its gain on dev is more than {_errors(settings.margin)}, else nothing is turned"),
         ("metric", settings.metric),
         ("seed", str(settings.seed)),
-        *((f"file {name}", sha[:16]) for name, sha in settings.source),
+        *((f"SHA-256 of {name}", f"{sha[:16]}…") for name, sha in settings.source),
     ]
     if result is not None:
-        facts += [(f"model {name}" if name != "name" else "model", value[:40]) for name, value in result.model.items()]
+        words = {"name": "model", "revision": "its revision", "library": "concept library"}
+        facts += [(words.get(name, name), value[:40]) for name, value in result.model.items()]
     return tuple(facts)
+
+
+def _errors(margin: float) -> str:
+    return "its standard error" if margin == 1 else f"{margin:g} standard errors"
+
+
+def _commands(found: Known, model: str) -> str:
+    """What reproduces an evaluation here; a set of files also from the files."""
+    here = command(found.settings, found.job.params["set"], model)
+    if found.row is None:
+        return here
+    names = [name for name, _ in found.row.files]
+    files = [names[0], *(("--annotations", names[1]) if len(names) > 1 else ())]
+    files += ["--pictures", "FOLDER_OR_ZIP"] if questionsets.pictured(found.row) else []
+    words = shlex.split(here)
+    place = words.index("--set") + 1
+    there = shlex.join([*words[:place], *files, *words[place + 1 :]])
+    return f"{here}\n\n# with another data folder, from the same files:\n{there}"
 
 
 def command(settings: evaluation.Settings, set_hash: str, model: str) -> str:

@@ -1,31 +1,30 @@
-"""The page of one latent, and the page of the attached sparse autoencoders (SAEs)."""
+"""The page of one latent of a sparse autoencoder (SAE)."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from app import formats, latentjobs, latentqueries
+from app import figures_latents, formats, latentjobs, latentqueries
 from app.arrays import unpack
-from app.contexts import AlikeNeuron, HeatCell, LatentPage, LatentRun, SaeCard, SaesPage, Shell, TokenBar
-from app.latentqueries import Ranked
+from app.contexts import (
+    Choice,
+    FigureView,
+    HeatCell,
+    HistoryView,
+    LatentPage,
+    LatentRun,
+    Shell,
+    TokenBar,
+)
+from app.latentqueries import GatheredLatent, Ranked
 from app.state import PageState
 from app.tables import JobRow
-from app.views import heat, latents
+from app.views import exact, heat, latents, seen
+from app.views.neuron import near
 from app.views.strip import visible
-from engine.contract import saes
 
 OTHER = "This latent belongs to a model that is not loaded now; what is stored of it is shown."
-MEASURED = {
-    "explained_variance": "explained variance",
-    "l0": "L0 (active at a position)",
-    "dead_share": "dead latents",
-    "positions": "positions these were measured at",
-    "pictures": "pictures these were measured on",
-    "trained_positions": "positions it was trained on",
-}
-"""Figures of a card, by what they are called on the page."""
 
 
 def page(
@@ -33,17 +32,15 @@ def page(
     revision: str,
     sae: Mapping[str, Any],
     index: int,
-    looked: JobRow | None,
-    ranked: Sequence[tuple[Ranked, bytes | None]],
-    waiting: str,
+    gathered: GatheredLatent,
+    limits: tuple[int, int],
     *,
     mine: bool,
 ) -> LatentPage:
-    """`sae` as dataclasses.asdict(SaeInfo); `looked` = the job that looks it up; `waiting` = why there is none; `mine`:
-    its model is loaded. `ranked` with each ranking's arrays."""
-    name = f"sae.{sae['name']}.{index}"
+    """`sae` as dataclasses.asdict(SaeInfo); `mine`: its model is loaded; `limits` = characters of label and note."""
+    name, looked, note = f"sae.{sae['name']}.{index}", gathered.seen.job, gathered.note
     here = f"/latents/{revision}/{name}"
-    found = looked.result if looked is not None and looked.state == "done" else None
+    found = gathered.seen.looked
     message, again = "", ""
     if found is None:
         message = "It is computed when the model that the latent belongs to is loaded."
@@ -56,29 +53,44 @@ def page(
         tuple(TokenBar(visible(text), formats.signed(value), abs(value) / largest) for text, _, value in side)
         for side in _sides(found)
     )
+    active = seen.view(gathered.seen, f"/latents/{revision}/survey", "latent", mine=mine)
+    waits = mine and not gathered.waiting and found is None and (looked is None or looked.live)
     return LatentPage(
         shell=around,
         latent=name,
         about=f"latent {index} of {formats.thousands(sae['n_latents'])} at {latents.place_of(sae)}",
         here=here,
         other="" if mine else OTHER,
-        live=mine and not waiting and found is None and (looked is None or looked.live),
-        message=waiting or message,
+        live=waits or (mine and active.work.live),
+        message=gathered.waiting if found is None and gathered.waiting else message,
         again=again,
         promoted=promoted,
         suppressed=suppressed,
         written_by=tuple(
-            _near(neuron, f"/neurons/{revision}/{neuron}", cosine) for neuron, cosine in found["written_by"]
+            near(neuron, f"/neurons/{revision}/{neuron}", cosine, "") for neuron, cosine in found["written_by"]
         ) if found else (),
         alike=tuple(
-            _near(f"latent {other}", f"/latents/{revision}/sae.{sae['name']}.{other}", cosine)
+            near(
+                f"latent {other}", f"/latents/{revision}/sae.{sae['name']}.{other}", cosine,
+                gathered.labels.get(other, ""),
+            )
             for other, cosine in found["alike"]
         ) if found else (),
-        runs=tuple(_run(one, blob, index) for one, blob in ranked),
+        runs=tuple(_run(*entry, index, here.removesuffix(str(index)), gathered.labels) for entry in gathered.ranked),
         searched=(
             f"Looked for in the newest {latentqueries.SEARCHED} rankings by this SAE. A ranking lists the first "
             f"{latentjobs.TOP} latents by influence, and by mean activation."
         ),
+        seen=active,
+        moves=tuple(
+            Choice(label, f"/latents/{revision}/sae.{sae['name']}.{other}" if 0 <= other < sae["n_latents"] else "",
+                   selected=False, value=f"sae.{sae['name']}.{other}")
+            for label, other in (("← latent", index - 1), ("latent →", index + 1))
+        ),
+        label=note.label if note is not None else "",
+        note=note.note if note is not None else "",
+        limits=limits,
+        history=_history([one for one, _, _ in gathered.ranked]),
     )  # fmt: skip
 
 
@@ -86,11 +98,32 @@ def _sides(found: Mapping[str, Any] | None) -> tuple[Any, Any]:
     return (found["promoted"], found["suppressed"]) if found else ((), ())
 
 
-def _near(name: str, href: str, cosine: float) -> AlikeNeuron:
-    return AlikeNeuron(name, href, f"{cosine:.2f}".replace("-", "−"), min(1.0, max(0.0, cosine)), "")
+def _history(ranked: Sequence[Ranked]) -> HistoryView | None:
+    """Newest last. Influences compare where the variant is the same, so that only the newest one's are drawn."""
+    if not ranked:
+        return None
+    same = [one for one in reversed(ranked) if one.job.params["settings"] == ranked[0].job.params["settings"]]
+    if len(same) < 2:
+        return None
+    names = [f"{k + 1}. {one.run.question[:60]}" for k, one in enumerate(same)]
+    influence = [float(one.scores["influence"]) for one in same]
+    activation = [float(one.scores["mean_activation"]) for one in same]
+    variant = latents.in_words(same[-1].job.params["settings"])
+    power, unit = formats.unit(max(influence))
+    figure = FigureView(
+        "history-figure", "Influence and mean activation of the latent in each run",
+        figures_latents.history(names, [value / 10.0**power for value in influence], activation, unit),
+        f"The {len(same)} newest runs that list it, newest last, each by the {variant}. Both axes begin at "
+        "zero.",
+    )  # fmt: skip
+    rows = zip(names, map(formats.plain, influence), map(formats.plain, activation), strict=True)
+    return HistoryView(figure, tuple(rows))
 
 
-def _run(one: Ranked, blob: bytes | None, index: int) -> LatentRun:
+def _run(
+    one: Ranked, blob: bytes | None, ablated: JobRow | None, index: int, path: str, labels: Mapping[int, str]
+) -> LatentRun:
+    """`path`: that of a latent's page, but for its index."""
     result, scores = one.job.result or {}, one.scores
     arrays = unpack(blob) if blob is not None else {}
     cells: tuple[HeatCell, ...] = ()
@@ -114,31 +147,10 @@ def _run(one: Ranked, blob: bytes | None, index: int) -> LatentRun:
         activation=formats.plain(scores["mean_activation"]),
         image=formats.percent(latentjobs.image_share(scores["by_modality"])),
         variant=latents.in_words(result["settings"]),
+        exact=exact.said(latentqueries.lost(ablated), index),
+        beside=tuple(
+            Choice(said, f"{path}{other}", selected=False, value=labels.get(other, ""))
+            for said, other in zip(("more influential", "less influential"), one.beside, strict=True)
+            if other is not None
+        ),
     )
-
-
-def saes_page(around: Shell, attached: Sequence[saes.SaeInfo]) -> SaesPage:
-    empty = "" if attached else "No SAE is attached to the loaded model." if around.model_state == "ready" else (
-        around.model_message or "No model is loaded."
-    )  # fmt: skip
-    return SaesPage(around, tuple(_card(sae) for sae in attached), empty)
-
-
-def _card(sae: saes.SaeInfo) -> SaeCard:
-    kind = f"TopK, k = {sae.k}" if sae.k else {"jumprelu": "JumpReLU"}.get(sae.architecture, sae.architecture)
-    facts = [
-        ("latents", f"{formats.thousands(sae.n_latents)} over {formats.thousands(sae.d_model)} dimensions"),
-        ("trained for", sae.model_revision or "it does not say"),
-    ]
-    facts += [(MEASURED[key], _said(key, sae.card[key])) for key in MEASURED if sae.card.get(key) is not None]
-    facts += [("source", sae.source), ("id", sae.id)]
-    place = latents.place_of(dataclasses.asdict(sae))
-    return SaeCard(sae.name, f"{kind}, at {place}", tuple(facts), sae.fits, str(sae.card.get("command") or ""))
-
-
-def _said(key: str, value: Any) -> str:
-    if not isinstance(value, (int, float)):
-        return str(value)
-    if key == "dead_share":
-        return formats.percent(float(value))
-    return formats.thousands(value) if isinstance(value, int) else f"{value:.3g}"

@@ -12,12 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from app import figures_latents, formats, latentjobs
+from app import figures_latents, formats, latentjobs, latentqueries
 from app.arrays import Floats, unpack
-from app.contexts import Choice, FigureView, LatentField, LatentHeat, LatentLine, LatentRow, LatentsView
+from app.contexts import (
+    Choice,
+    FigureView,
+    LatentField,
+    LatentHeat,
+    LatentLine,
+    LatentRow,
+    LatentsView,
+    MembershipView,
+)
 from app.state import address
 from app.tables import JobRow, now
-from app.views import heat, progress
+from app.views import exact, heat, progress, swap
+from app.views.concepts import href as concept_href
 from app.views.load import Loaded
 from app.worker import Worker
 from engine.contract import UnknownName, saes
@@ -67,20 +77,19 @@ def view(loaded: Loaded, worker: Worker, panel: str, at: dt.datetime | None = No
     live = job is not None and job.live
     state = loaded.state.but(latents=job.id) if job is not None and loaded.state.latents else loaded.state
     stream = (*state.pairs(), ("only", "latents"), ("panel", panel))
-    stream = (*state.pairs(), ("only", "latents"), ("panel", panel))
     params = job.params if job is not None else {}
     done = job is not None and job.state == "done" and bool(job.result)
     blank = LatentsView(
         present=True,
         waiting=not answered,
         live=live,
-        events=address(f"/runs/{run.id}/events", stream) if live else "",
+        events=address(f"/runs/{run.id}/events", stream) if not settled(loaded) else "",
         sub=_sub(params),
         teach=TEACH,
         why=WHY,
         action=f"/runs/{run.id}/latents",
         hidden=state.but(latents="", latent="").pairs(),
-        fields=_fields(usable, params),
+        fields=fields(usable, params),
         button="" if live or not usable or not mine else "Rank again" if job is not None else "Rank latents",
         message=progress.message(job, loaded.latents_place, at or now()) if job is not None else "",
         share=None if job is None or job.state == "running" else 0.0,
@@ -88,11 +97,46 @@ def view(loaded: Loaded, worker: Worker, panel: str, at: dt.datetime | None = No
         error=job.error if job is not None and job.state == "failed" else "",
         fit=tuple((term, "…", about) for term, about in FIT.items()),
     )
-    return _ranked(loaded, job, blank) if done and job is not None else blank
+    if not done or job is None:
+        return blank
+    made, lost = _ranked(loaded, job, blank), latentqueries.lost(loaded.exact)
+    there = mine and params["sae"] in [sae.id for sae in usable]
+    if mine and not there:
+        made = _gone(made, params["name"], params["name"] in [sae.name for sae in worker.saes])
+    return dataclasses.replace(
+        made,
+        exact=exact.view(state, run.id, job, loaded.exact, at, usable=there),
+        swap=swap.view(loaded, job, panel) if there and made.rows else None,
+        rows=exact.with_losses(made.rows, lost),
+        folded=exact.with_losses(made.folded, lost),
+    )
+
+
+def _gone(made: LatentsView, name: str, another: bool) -> LatentsView:
+    """A ranking by an SAE that is not attached; `another` has its name, and pages and turns by that name are its."""
+    told = f"The SAE “{name}” of this ranking is not attached now" + (
+        ", and another one has its name: these latents have no pages, and none can be turned." if another
+        else ": none of its latents can be turned until it is attached again."
+    )  # fmt: skip
+
+    def rows(given: tuple[LatentRow, ...]) -> tuple[LatentRow, ...]:
+        return tuple(dataclasses.replace(row, steer="", href="" if another else row.href) for row in given)
+
+    def lines(given: tuple[LatentLine, ...]) -> tuple[LatentLine, ...]:
+        return tuple(dataclasses.replace(line, href="" if another else line.href) for line in given)
+
+    return dataclasses.replace(
+        made,
+        warnings=(told, *made.warnings),
+        rows=rows(made.rows),
+        folded=rows(made.folded),
+        quiet=lines(made.quiet),
+        loud=lines(made.loud),
+    )
 
 
 def settled(loaded: Loaded) -> bool:
-    return loaded.latents is None or not loaded.latents.live
+    return not any(row is not None and row.live for row in (loaded.latents, loaded.exact))
 
 
 def place_of(sae: Mapping[str, Any]) -> str:
@@ -116,7 +160,8 @@ def _sub(params: Mapping[str, Any]) -> str:
     return f"{params['name']} · {in_words(params['settings'])}" if params else ""
 
 
-def _fields(usable: tuple[saes.SaeInfo, ...], params: Mapping[str, Any]) -> tuple[LatentField, ...]:
+def fields(usable: tuple[saes.SaeInfo, ...], params: Mapping[str, Any]) -> tuple[LatentField, ...]:
+    """The selects of an SAE and a variant, with those of `params` chosen."""
     chosen = dataclasses.asdict(saes.Settings()) | dict(params.get("settings", {}))
     named = params.get("sae", usable[0].id if usable else "")
     options = tuple(
@@ -152,8 +197,8 @@ def _ranked(loaded: Loaded, job: JobRow, blank: LatentsView) -> LatentsView:
         return loaded.state.url(loaded.run.id, latents=job.id, latent=what)
 
     rows = tuple(
-        _row(one, k + 1, name, path, power, largest, url(f"influence:{one['index']}") if result["grid"] else "",
-             selected=bool(result["grid"]) and k == place)
+        _row(loaded, result["sae"], one, k + 1, power, largest,
+             url(f"influence:{one['index']}") if result["grid"] else "", selected=bool(result["grid"]) and k == place)
         for k, one in enumerate(listed)
     )  # fmt: skip
     return dataclasses.replace(
@@ -174,22 +219,37 @@ def _ranked(loaded: Loaded, job: JobRow, blank: LatentsView) -> LatentsView:
 
 
 def _row(
-    one: Mapping[str, Any], rank: int, name: str, path: str, power: int, largest: float, href: str, *, selected: bool
-) -> LatentRow:
+    loaded: Loaded, sae: Mapping[str, Any], one: Mapping[str, Any], rank: int, power: int, largest: float, href: str, *,
+    selected: bool,
+) -> LatentRow:  # fmt: skip
+    latent = f"sae.{sae['name']}.{one['index']}"
     share = latentjobs.image_share(one["by_modality"])
+    found = loaded.latent_concepts.get(one["index"])
     return LatentRow(
         rank=rank,
-        latent=f"sae.{name}.{one['index']}",
-        href=f"{path}{one['index']}",
+        latent=latent,
+        index=one["index"],
+        href=f"/latents/{loaded.run.model_revision}/{latent}",
         influence=formats.in_unit(one["influence"], power).lstrip("+"),
         bar=max(0.0, one["influence"]) / largest if largest > 0 else 0.0,
-        activation=formats.plain(one["mean_activation"]),
+        activation=formats.three(one["mean_activation"]),
         image_share=share,
         image_percent=formats.percent(share),
-        peak=formats.plain(one["peak"]),
+        peak=formats.three(one["peak"]),
         heat=href,
         selected=selected,
+        steer=loaded.state.url(loaded.run.id, add=(*(other for other in loaded.state.add if other != latent), latent)),
+        label=loaded.latent_labels.get((sae["id"], one["index"]), ""),
+        concept=_most(found),
+        others=found[2] if found is not None else 0,
     )
+
+
+def _most(found: tuple[str, float, int] | None) -> MembershipView | None:
+    if found is None:
+        return None
+    concept, mu, _ = found
+    return MembershipView(concept, mu, formats.membership(mu), concept_href(concept))
 
 
 def _chosen(loaded: Loaded, listed: list[dict[str, Any]]) -> tuple[str, int]:

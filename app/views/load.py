@@ -1,12 +1,12 @@
 """Reads everything that one state of a run's page needs, in a fixed number of queries."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app import formats, jobs, latentqueries, longjobs, neuronqueries, queries, records, steerings
+from app import formats, jobs, latentconcepts, latentqueries, longjobs, neuronqueries, queries, records, steerings
 from app.arrays import Floats, unpack
 from app.queries import ConceptFact
 from app.state import PageState
@@ -20,10 +20,12 @@ class Loaded:
     """One state of a run's page. `choice` is the target, None without an answer. `beside` is the steered run that
     stands beside this one (or this run itself, on a steered run's own page); `beside_of` the run it was steered from;
     `whole_of`: the attributions of their whole answers, as (original, steered), None while they are not there.
-    `memberships` by (layer, index); `labels` by name. `measured`: the target's measurements by kind; `places` in the
-    queue of those that wait; `paces`: (steps, seconds) that such a one took last time, of those that are not done.
+    `memberships` by (layer, index); `labels` by name, `latent_labels` by (SAE's id, index), `latent_concepts` = of
+    each ranked latent the strongest. `measured`: the target's measurements by kind; `places` in the queue of those that
+    wait; `paces`: (steps, seconds) that such a one took last time, of those that are not done.
     `model`: what the run remembers of its model. `sweep`: the one that the state names, `latents`: the ranking that it
-    names, or the newest, each with its place in the queue."""
+    names, or the newest, each with its place in the queue; `exact` = the ablation of its first latents,
+    `swappable` = rankings like it of other runs."""
 
     run: Run
     picture: Picture | None
@@ -52,6 +54,10 @@ class Loaded:
     latents: JobRow | None = None
     latents_place: int = 0
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    latent_labels: Mapping[tuple[str, int], str] = dataclasses.field(default_factory=dict)
+    swappable: Sequence[latentqueries.Swappable] = ()
+    latent_concepts: Mapping[int, tuple[str, float, int]] = dataclasses.field(default_factory=dict)
+    exact: JobRow | None = None
 
     @property
     def model(self) -> Mapping[str, Any]:
@@ -134,8 +140,9 @@ def target(run: Run, state: PageState) -> TargetChoice | None:
     return TargetChoice(wanted, state.exact)
 
 
-def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
-    """None if there is no such run. Raises RequestError for a state that names what does not exist."""
+def load(session: Session, run_id: str, state: PageState, *, ranked: bool = True) -> Loaded | None:
+    """None if there is no such run. `ranked`: with the ranked neurons and what they belong to, which is most of the
+    work. Raises RequestError for a state that names what does not exist."""
     found = queries.run_with_picture(session, run_id)
     if found is None:
         return None
@@ -143,7 +150,7 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
     state = state.own(run.method)
     choice = target(run, state)
     attribution = queries.attribution(session, run.id, choice.key, state.method) if choice else None
-    ready = attribution is not None and attribution.state == "done"
+    ready = ranked and attribution is not None and attribution.state == "done"
     neurons = queries.neurons(session, attribution.id) if attribution is not None and ready else []
     concepts = queries.concept_facts(session, run.model_revision)
     _verify(state, run, concepts)
@@ -187,7 +194,33 @@ def load(session: Session, run_id: str, state: PageState) -> Loaded | None:
         latents=latents,
         latents_place=longjobs.place(session, latents) if latents is not None else 0,
         labels=neuronqueries.labels(session, run.model_revision, [f"text.{n.layer}.{n.index}" for n in neurons]),
+        exact=latentqueries.exact(session, [latents]).get(latents.id) if latents is not None else None,
+        latent_concepts=_latent_concepts(session, latents, attribution),
+        latent_labels=latentqueries.labels(session, _latents_shown(state, latents, beside)),
+        swappable=latentqueries.swappable(session, latents) if latents is not None and latents.state == "done" else (),
     )
+
+
+def _latent_concepts(
+    session: Session, ranking: JobRow | None, attribution: AttributionRow | None
+) -> dict[int, tuple[str, float, int]]:
+    """Of concepts in which a latent is as much, that which is most like what is explained."""
+    if ranking is None or not ranking.result:
+        return {}
+    like = ((attribution.summary if attribution is not None else None) or {}).get("concepts", ())
+    indices = [one["index"] for one in ranking.result["latents"]]
+    return latentconcepts.strongest(session, ranking.params["sae"], indices, [name for name, *_ in like])
+
+
+def _latents_shown(state: PageState, ranking: JobRow | None, beside: Run | None) -> set[int]:
+    """Indices of the latents that the panel or the ranking may name."""
+    listed = (ranking.result or {}).get("latents", ()) if ranking is not None else ()
+    turned = ((beside.steering if beside is not None else None) or {}).get("latents", ())
+    added = [name for name in state.add if steerings.kind_of(name) == steerings.LATENT_FIELD]
+    return {
+        *(one["index"] for one in listed), *(index for _, _, index, *_ in turned),
+        *(steerings.latent(name)[1] for name in added),
+    }  # fmt: skip
 
 
 def _sweep(session: Session, run: Run, job_id: str) -> JobRow | None:

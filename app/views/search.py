@@ -8,9 +8,9 @@ from app.conceptqueries import ConceptHead
 from app.contexts import Choice, FiredRow, FiresPage, Hit, MeasurementView, SearchPage, Shell
 from app.neuronqueries import Promoted, parse
 from app.state import address
-from app.tables import JobRow, NeuronNote, Picture, Run
+from app.tables import JobRow, LatentNote, NeuronNote, Picture, Run
 from app.views import heat
-from app.views.neuron import progress_of
+from app.views.seen import progress_of
 from app.views.strip import visible
 
 ENOUGH = 40
@@ -27,10 +27,11 @@ def page(
     promoted: Sequence[Promoted],
     lenses: JobRow | None,
     labels: Mapping[str, str],
+    latents: tuple[tuple[str, Sequence[Hit]], ...],
     *,
     exists: bool,
 ) -> SearchPage:
-    """`exists`: where the query spells a neuron, the loaded model has it."""
+    """`exists`: where the query spells a neuron, the loaded model has it. `latents`: see `of_latents`."""
     place = parse(query)
     groups: list[tuple[str, tuple[Hit, ...]]] = []
     if place is not None and exists:
@@ -42,9 +43,13 @@ def page(
     if promoted:
         hits = [(one.neuron, f"promotes {visible(one.token)}, number {one.rank} of its tokens") for one in promoted]
         groups.append(("Neurons that promote it", tuple(_hit(revision, name, labels, why) for name, why in hits)))
+    groups += [(title, tuple(hits)) for title, hits in latents if hits]
     empty = ""
     if query and not groups and not concepts:
-        empty = "Nothing is called that. Search for a part of a concept’s name, a label, a token, or text.LAYER.INDEX."
+        empty = (
+            "Nothing is called that. Search for a part of a concept’s name, a label, a token, text.LAYER.INDEX, or "
+            "sae.SAE.INDEX."
+        )
     return SearchPage(
         shell=around,
         query=query,
@@ -59,6 +64,17 @@ def page(
         here=address_of(query),
         empty=empty,
     )
+
+
+def of_latents(
+    revision: str, named: str, noted: Sequence[tuple[str, LatentNote]]
+) -> tuple[tuple[str, Sequence[Hit]], ...]:
+    """`named` = the latent that the query spells, '' = none; `noted` with each one's name."""
+    found = {name: row.label for name, row in noted}
+    path = f"/latents/{revision}/"
+    labels = [Hit(name, f"{path}{name}", row.label, row.note[:160] or "by its label") for name, row in noted]
+    own = [Hit(named, f"{path}{named}", found.get(named, ""), "by its name")] if named else []
+    return ("This latent", own), ("Labels and notes of latents", labels)
 
 
 def _hit(revision: str, neuron: str, labels: Mapping[str, str], why: str) -> Hit:

@@ -11,7 +11,6 @@ from app.contexts import (
     AlternativeView,
     Choice,
     ConceptTurnRow,
-    NeuronTurnRow,
     PairToken,
     PresetLine,
     PresetsView,
@@ -19,7 +18,7 @@ from app.contexts import (
     SteerView,
 )
 from app.state import address
-from app.views import moved
+from app.views import moved, turned
 from app.views.answer import alternatives
 from app.views.heat import EVIDENCE, cells, picture_src
 from app.views.load import Loaded
@@ -27,22 +26,22 @@ from engine.contract import MAX_SET, POSITIONS, AnswerToken, RequestError
 
 LEADING = 6
 POSITION_LABELS = {"all": "all positions", "image": "image", "question": "question", "answer": "answer"}
-SLIDER = (0.0, 4.0)
-"""Factors that a neuron's slider reaches; all of steerings.FACTOR_RANGE once the present one lies outside."""
 LISTED = 12
 """Presets that the panel's menu lists."""
 
 
-def panel(loaded: Loaded, panel_id: str) -> SteerView:
+def panel(loaded: Loaded, panel_id: str, attached: steerings.Attached) -> SteerView:
     """The form. It shows the steering of the run that stands beside this one, or its own on a steered run's page; first
-    concepts that are most similar to the answer, those whose validation failed after the others."""
+    concepts that are most similar to the answer, those whose validation failed after the others. `attached`: the
+    loaded model's SAEs."""
     state, run = loaded.state, loaded.run
     present = loaded.beside.steering if loaded.beside is not None and loaded.beside.steering else None
     lams = dict(present["concepts"]) if present else {}
     edits = {(layer, index): (how, value) for layer, index, how, value in present["neurons"]} if present else {}
-    peaks = {(row.layer, row.index): row.peak for row in loaded.neurons}
+    latents = turned.latents_of(present)
     positions = present["positions"] if present else "all"
-    added, neurons, errors = _added(loaded)
+    added, neurons, saes, errors = _added(loaded, attached)
+    saes = {**{key: sae for key, (sae, _) in latents.items()}, **saes}
     summary = loaded.attribution.summary if loaded.attribution is not None else None
     listed = summary["concepts"] if summary else []
     scores = {name: score for name, score, _ in listed}
@@ -57,19 +56,21 @@ def panel(loaded: Loaded, panel_id: str) -> SteerView:
         concepts=tuple(
             _concept(loaded, name, scores.get(name), alike.get(name), lams.get(name), largest) for name in names
         ),
-        neurons=tuple(
-            _neuron(loaded, key, edits.get(key), peaks.get(key)) for key in dict.fromkeys([*edits, *neurons])
-        ),
+        neurons=tuple(turned.neuron(loaded, key, edits.get(key)) for key in dict.fromkeys([*edits, *neurons])),
         positions=tuple(Choice(POSITION_LABELS[name], "", name == positions, name) for name in POSITIONS),
         add_action=f"/runs/{run.id}",
-        add_options=tuple(sorted(set(loaded.concepts) - set(names))),
+        add_options=(*sorted(set(loaded.concepts) - set(names)), *turned.ranked(loaded, attached)),
         add_error=" ".join(errors),
         hidden=(*state.pairs(), ("panel", panel_id)),
-        empty="" if names or edits or neurons else _empty(loaded),
+        empty="" if names or edits or neurons or saes else _empty(loaded),
         reset=(state.url(run.parent_id or run.id, steer="")) if present else "",
         **_layers(loaded, present.get("layers") if present else None),
         presets=menu(loaded, panel_id),
         sweep=f"/runs/{run.id}/sweep",
+        latents=tuple(
+            turned.latent(loaded, key, sae, latents[key][1] if key in latents else None, attached)
+            for key, sae in saes.items()
+        ),
     )
 
 
@@ -104,29 +105,38 @@ def menu(loaded: Loaded, panel_id: str) -> PresetsView:
 
 def _empty(loaded: Loaded) -> str:
     if loaded.concepts:
-        return "Add a concept or a neuron by its name to turn it."
-    return "No concepts are known for this model yet; single neurons can be turned: add one by its name."
+        return "Add a concept, a neuron or a latent by its name to turn it."
+    return "No concepts are known for this model yet; single neurons and latents can be turned: add one by its name."
 
 
-def _added(loaded: Loaded) -> tuple[list[str], list[tuple[int, int]], list[str]]:
-    """What was added by hand: concepts, neurons, and sentences about names that do not exist."""
+def _added(
+    loaded: Loaded, attached: steerings.Attached
+) -> tuple[list[str], list[tuple[int, int]], dict[turned.Latent, str], list[str]]:
+    """What was added by hand: concepts, neurons, latents with their SAE's name, and sentences about names that do not
+    exist."""
     concepts: list[str] = []
     neurons: list[tuple[int, int]] = []
+    latents: dict[turned.Latent, str] = {}
     errors = []
     for name in loaded.state.add:
         try:
             if name in loaded.concepts:
                 concepts.append(name)
             elif name.startswith("text."):
-                key = steerings.neuron(name)
+                place = steerings.neuron(name)
                 if loaded.run.model:
-                    steerings.verify_neuron(*key, loaded.run.model)
-                neurons.append(key)
+                    steerings.verify_neuron(*place, loaded.run.model)
+                neurons.append(place)
+            elif name.startswith("sae."):
+                sae, index = steerings.latent(name)
+                key = (steerings.ids_of(attached).get(sae, sae), index)
+                steerings.verify_latent(key[0], sae, index, attached)
+                latents[key] = sae
             elif loaded.run.model_revision:
                 raise steerings.unknown_concept(name, loaded.concepts)
         except RequestError as error:
             errors.append(str(error))
-    return concepts, neurons, errors
+    return concepts, neurons, latents, errors
 
 
 def _concept(
@@ -148,35 +158,7 @@ def _concept(
         factor=f"×{1 + lam:.1f}".replace("-", "−") if lam else "",
         similarity=formats.membership(alike) if alike is not None else "",
         weak=fact.weak,
-        step=_step(lam or 0.0),
-    )
-
-
-def _step(value: float) -> str:
-    """Tenths, unless the value lies between them: a slider would round it, and post what nobody asked for."""
-    return "0.1" if math.isclose(10 * value, round(10 * value), abs_tol=1e-6) else "any"
-
-
-def _neuron(loaded: Loaded, key: tuple[int, int], edit: tuple[str, float] | None, peak: float | None) -> NeuronTurnRow:
-    neuron = f"text.{key[0]}.{key[1]}"
-    how, amount = edit or ("scale", 1.0)
-    factor = amount if how == "scale" else 1.0
-    low, high = SLIDER if SLIDER[0] <= factor <= SLIDER[1] else steerings.FACTOR_RANGE
-    return NeuronTurnRow(
-        neuron=neuron,
-        field=f"{steerings.NEURON_FIELD}{neuron}",
-        factor=f"{factor:g}",
-        on=edit is not None,
-        operations=tuple(Choice(name, "", name == how, name) for name in steerings.SYMBOLS),
-        operation_field=f"{steerings.OPERATION_FIELD}{neuron}",
-        value="" if how == "scale" else f"{amount:.8g}",
-        value_field=f"{steerings.VALUE_FIELD}{neuron}",
-        low=f"{low:g}",
-        high=f"{high:g}",
-        step=_step(factor),
-        says=steerings.edit(how, amount).replace(" ", "") if edit is not None else "",
-        peak=steerings.number(peak) if peak is not None else "",
-        usual=f"{peak or 1:.3g}",
+        step=turned.step(lam or 0.0),
     )
 
 

@@ -38,12 +38,13 @@ def view(loaded: Loaded, worker: Worker, panel: str) -> SweepView:
         return NOTHING
     params, run = job.params, loaded.run
     row, around, values = params["row"], params["steering"], params["values"]
-    concept = row.startswith(steerings.CONCEPT_FIELD)
-    symbol, ids = "λ" if concept else "×", records.ids(run.answer) if run.answer else []
+    operation = params.get("operation", "scale")
+    symbol = "λ" if row.startswith(steerings.CONCEPT_FIELD) else steerings.SYMBOLS[operation]
+    ids = records.ids(run.answer) if run.answer else []
     points = _points(job, worker)
     said = _said(points, (run.answer or {}).get("text", ""), ids)
     strip = _strip(said, values, symbol)
-    listed, current = _current(loaded, around, row)
+    listed, current = _current(loaded, params)
     by_token = len(ids) >= LONG
     label = f"Probability of the answer and of the default answer at each {symbol} of {swept.name_of(row)}"
     given, default = _probabilities(points, len(ids), by_token=by_token)
@@ -70,7 +71,8 @@ def view(loaded: Loaded, worker: Worker, panel: str) -> SweepView:
         again=f"/runs/{run.id}/sweep" if failed else "",
         action=f"/runs/{run.id}/steer",
         hidden=(*loaded.state.pairs(), ("panel", panel)),
-        others=swept.fields_of(around),
+        others=(*swept.fields_of(around), *_standing(params)),
+        operation=operation,
         figure=FigureView("sweep-chart", label, chart if points else {}, _caption(by_token=by_token, tokens=len(ids))),
         strip=strip,
         answers=_answers(said, values, symbol),
@@ -174,12 +176,24 @@ def _percent(probability: float | None) -> str:
     return "–" if probability is None else formats.percent(probability)
 
 
-def _current(loaded: Loaded, around: Mapping[str, Any], row: str) -> tuple[bool, float]:
-    """(does the steering that stands beside this run differ in the row alone?, the row's value in it)."""
+def _standing(params: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Of a latent's row: the fields that say which latent it is, and what its values are values of."""
+    if not params.get("sae"):
+        return ()
+    name, turned = swept.name_of(params["row"]), (params["row"], repr(params["values"][len(params["values"]) // 2]))
+    set_to = ((f"{steerings.OPERATION_FIELD}{name}", "set"), turned) if params["operation"] == "set" else ()
+    return ((f"{steerings.SAE_FIELD}{name}", params["sae"]), *set_to)
+
+
+def _current(loaded: Loaded, params: Mapping[str, Any]) -> tuple[bool, float]:
+    """(does the steering that stands beside this run differ from a sweep's in the row alone?, the row's value in
+    it)."""
     present = loaded.beside.steering if loaded.beside is not None else None
-    value = swept.value_in(present, row)
+    value = swept.value_in(present, params)
+    if value is None:
+        return False, 0.0
     there = present or {"concepts": [], "neurons": [], "positions": "all"}
-    here = swept.at(around, row, value)
+    here = swept.at(params, value)
     # Nothing is turned at any position or layer: an empty steering is the same wherever it acts.
     same = here == there or (steerings.empty(here) and steerings.empty(there))
     return same, value

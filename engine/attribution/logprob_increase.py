@@ -57,7 +57,8 @@ def logprob_increase(
         stream = stream + writes["attention"][layer][0, first:last].float().to(here)
         found = _layer(loaded, layer, activation.float(), stream, scale, centred, explained)
         scores.append(found.to(loaded.device))
-        stream = stream + writes["mlp"][layer][0, first:last].float().to(here)
+        # As it is after the layer, not as a sum: a steering by latents adds to it as well.
+        stream = writes["residual"][layer][0, first:last].float().to(here)
     value = float(token_logprobs(logits[start:end], explained).sum())
     read = 0.0
     for k, token in enumerate(explained):

@@ -79,6 +79,11 @@ def rank(scores: torch.Tensor, top: int) -> list[int]:
     return [int(i) for i in np.argsort(-magnitude, kind="stable")[:top]]
 
 
+def _rows(at: list[int]) -> list[int] | slice:
+    """The same rows, as a slice where they follow each other: a view instead of a copy."""
+    return slice(at[0], at[-1] + 1) if at and at == list(range(at[0], at[-1] + 1)) else at
+
+
 def build(
     method: str,
     target: Target,
@@ -94,23 +99,24 @@ def build(
     n_layers, d_mlp = len(scored.scores), scored.scores[0].shape[-1]
     at = scored.at if scored.at is not None else list(range(len(modality)))
     kinds = [modality[p] for p in at]
-    for layer, scores in enumerate(scored.scores):
-        require_finite(scores, f"the scores of layer {layer}")
-    groups = {kind: [k for k, here in enumerate(kinds) if here == kind] for kind in MODALITIES}
+    by_position = [scores.sum(-1) for scores in scored.scores]
+    for layer, along in enumerate(by_position):
+        if not bool(torch.isfinite(along).all()):  # sums of finite numbers, but for an overflow
+            require_finite(scored.scores[layer], f"the scores of layer {layer}")
+    groups = {kind: _rows([k for k, here in enumerate(kinds) if here == kind]) for kind in MODALITIES}
     parts = torch.stack(
         [torch.stack([scores[groups[kind]].sum(0) for kind in MODALITIES], -1) for scores in scored.scores]
     )
     totals = parts.sum(-1)
     magnitude = parts.abs().sum((0, 1)).double()
     positions = torch.zeros(n_layers, len(modality))
-    for layer, scores in enumerate(scored.scores):
-        positions[layer, at] = scores.sum(-1).float().cpu()
+    for layer, along in enumerate(by_position):
+        positions[layer, at] = along.float().cpu()
     patches = PatchMap.of(grid, modality, spread)
     mapped = patches if scored.at is None else None
-    image = torch.stack([scores[mapped.at] for scores in scored.scores]) if mapped else None
+    image = torch.stack([scores[_rows(mapped.at)] for scores in scored.scores]) if mapped else None
     layer_heats = mapped.dealt(positions[:, mapped.at] * (0 if scored.cancels else 1)) if mapped else None
-    whole, by_position = float(parts.double().sum()), float(positions.double().sum())
-    gap = abs(whole - by_position) / max(float(magnitude.sum()), 1e-30)
+    gap = abs(float(parts.double().sum()) - float(positions.double().sum())) / max(float(magnitude.sum()), 1e-30)
     bookkeeping = Check("Σ by modality = Σ by position", gap < 1e-4, f"difference {gap:.0e} of Σ |score|")
     chosen = rank(totals, top)
     layers, indices = [flat // d_mlp for flat in chosen], [flat % d_mlp for flat in chosen]

@@ -101,6 +101,17 @@ def stack(rows: Sequence[Inputs], pad: int) -> Inputs:
     return Inputs(ids, embeddings, pictures, extra, first.d_model)
 
 
+def side_values(logits: torch.Tensor, rows: Sequence[Row], first: int) -> torch.Tensor:
+    """(rows,): S of each row, of logits (rows, positions, d_vocab) from position `first` on."""
+    values = []
+    for k, row in enumerate(rows):
+        at = row.length - 1 - first
+        start, end = row.part.target.start, row.part.target.end
+        assert end is not None
+        values.append(scalar(logits[k, at + start : at + end], row.part.explained, row.part.target.quantity))
+    return torch.stack(values)
+
+
 def score_rows(loaded: Loaded, rows: Sequence[Row]) -> list[Scores]:
     """Scores of every row, in one forward and one backward pass. Raises NonFinite; RequestError where the
     model has no gradients."""
@@ -111,13 +122,7 @@ def score_rows(loaded: Loaded, rows: Sequence[Row]) -> list[Scores]:
     with torch.enable_grad(), capture(loaded.anatomy, gradients=True) as captured:
         inputs = stack([row.inputs for row in rows], 0 if pad is None else int(pad))
         logits = forward(loaded, inputs, size - first)
-        values = []
-        for k, row in enumerate(rows):
-            at = row.length - 1 - first
-            start, end = row.part.target.start, row.part.target.end
-            assert end is not None
-            values.append(scalar(logits[k, at + start : at + end], row.part.explained, row.part.target.quantity))
-        value = torch.stack(values)
+        value = side_values(logits, rows, first)
         require_finite(value.detach(), "a probe's target value")
         activations = captured.layers()
         gradients = gradients_of(value.sum(), logits, activations)

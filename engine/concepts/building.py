@@ -34,18 +34,18 @@ def rows_of(loaded: Loaded, ready: Ready) -> list[Row]:
     ]
 
 
-def _batches(loaded: Loaded, ready: dict[int, list[Row]], batch: int) -> list[list[int]]:
+def batches(loaded: Loaded, ready: dict[int, list[Row]], batch: int) -> list[list[int]]:
     """Probes by index, in batches of one sort and nearly one length; the sides of a probe stay together."""
     order = sorted(ready, key=lambda k: (str(ready[k][0].sort), max(row.size for row in ready[k]), k))
-    batches: list[list[int]] = []
+    made: list[list[int]] = []
     for k in order:
-        rows = [row for index in (batches[-1] if batches else []) for row in ready[index]]
+        rows = [row for index in (made[-1] if made else []) for row in ready[index]]
         room = rows_at_once(loaded, max(row.size for row in ready[k]), batch)
         if rows and rows[0].sort == ready[k][0].sort and len(rows) + len(ready[k]) <= max(room, len(ready[k])):
-            batches[-1].append(k)
+            made[-1].append(k)
         else:
-            batches.append([k])
-    return batches
+            made.append([k])
+    return made
 
 
 def _results(loaded: Loaded, batch: list[int], ready: dict[int, list[Row]]) -> list[ProbeResult]:
@@ -93,7 +93,7 @@ def probe_evidence(
                 ready[k] = rows_of(loaded, prepare_one(loaded, probes[k], kept))
             except RequestError as error:
                 refused += [] if k in done else [Refused(k, str(error))]
-        for group in _batches(loaded, ready, batch) or [[]]:
+        for group in batches(loaded, ready, batch) or [[]]:
             if cancelled():
                 raise Cancelled("Stopped between two batches of probes.")
             missing = [k for k in group if k not in done]

@@ -85,7 +85,7 @@ def load(folder: Path, model_revision: str, shape: tuple[int, int]) -> Library:
     if built_for != model_revision:
         raise ModelRefused(
             f"The concept library was built for model revision {built_for}, not {model_revision}. "
-            "Rebuild it: python -m engine.concepts.build"
+            f"Rebuild it: {about['recipe'].get('command', 'python -m engine.concepts.build')}"
         )
     with np.load(folder / "memberships.npz", allow_pickle=False) as stored:
         stacked = stored["memberships"]

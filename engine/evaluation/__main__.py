@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from engine.concepts.imports import Pictures
+from engine.entries import Pictures
 from engine.evaluation import (
     FORMATS,
     ItemSet,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.entries import BadLine
 from engine.errors import RequestError, UnknownName
 from engine.turns import LAMBDA_RANGE, POSITIONS
 
@@ -64,19 +65,11 @@ class Item:
 
 
 @dataclasses.dataclass(frozen=True)
-class BadItem:
-    """A line of a file that cannot be used, and why."""
-
-    line: int
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True)
 class ItemSet:
     """The questions of a set in a fixed order, and the lines that were left out."""
 
     items: tuple[Item, ...]
-    bad: tuple[BadItem, ...] = ()
+    bad: tuple[BadLine, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -7,13 +7,10 @@
    questions ten times `settings.build`, so that rarer answers have enough of them.
 """
 
-import csv
 import dataclasses
 import functools
 import hashlib
 import io
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from engine.concepts.imports import MAX_LINES, MAX_TEXT, Pictures
+from engine.entries import Entry, Pictures, csv_lines, field, gather, json_lines, json_of, numbered
 from engine.errors import RequestError, UnknownName
-from engine.evaluation.contract import BadItem, Item, ItemSet, Settings
+from engine.evaluation import squad
+from engine.evaluation.contract import Item, ItemSet, Settings
 
 CONDITION = "as given"
 SHARES = (("build", 0.3), ("dev", 0.5), ("test", 1.0))
 """Upper ends of the splits' parts of [0, 1)."""
 BUILD_TIMES = 10
 MAX_PIXELS = 50_000_000
-HALF = re.compile("[\0\ud800-\udfff]")
-Entry = tuple[int, Mapping[str, Any] | RequestError]
+TABLE = ("picture", "question", "answer", "kind")
 Decode = Callable[[bytes], npt.NDArray[np.uint8]]
 
 
@@ -48,6 +45,7 @@ FORMATS = {
     "vqa": Format("VQAv2", ("questions JSON", "annotations JSON"), "vqa"),
     "gqa": Format("GQA", ("questions JSON",), "exact"),
     "pope": Format("POPE", ("JSON lines with question_id, image, text and label",), "yesno"),
+    "squad": Format("SQuAD", ("JSON of articles with paragraphs and questions, without pictures",), "exact"),
     "table": Format("table", ("CSV or JSON lines with picture, question, answer and, as wanted, kind",), "exact"),
 }
 Raw = tuple[str, str, str, tuple[str, ...]]
@@ -85,100 +83,41 @@ def decoded(data: bytes) -> npt.NDArray[np.uint8]:
 # Entries of each format
 
 
-def _text(data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"The file is not UTF-8 (byte {error.start}). Save it as UTF-8.") from error
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(_text(data))
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"The file is no JSON: {error}.") from error
-
-
-def _json_lines(data: bytes) -> Iterator[Entry]:
-    for number, line in enumerate(_text(data).split("\n"), 1):
-        if line.strip():
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                yield number, RequestError(f"This is no JSON: {error}.")
-                continue
-            yield number, value if isinstance(value, dict) else RequestError("This is no JSON object.")
-
-
-def _csv_lines(data: bytes) -> Iterator[Entry]:
-    text = _text(data)
-    delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
-        reader.fieldnames = [(name or "").strip().lower() for name in reader.fieldnames or []]
-    except csv.Error as error:
-        raise RequestError(f"The first line is no line of a table: {error}.") from error
-    if not {"question", "answer"} <= set(reader.fieldnames):
-        raise RequestError("The first line should name the columns question and answer (and picture and kind, if any).")
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield reader.reader.line_num, RequestError(f"This is no line of a table: {error}.")
-            continue
-        wrong = None in row or None in row.values()
-        yield reader.line_num, RequestError("The line has not as many fields as the header.") if wrong else row
-
-
-def _field(entry: Mapping[str, Any], *keys: str, needed: bool = True) -> str:
-    value = next((entry[key] for key in keys if entry.get(key) not in (None, "")), "")
-    text = str(value).strip() if isinstance(value, str | int | float) else ""
-    if needed and not text:
-        raise RequestError(f"{keys[0]!r} is missing.")
-    if HALF.search(text):
-        raise RequestError(f"{keys[0]!r} holds a zero byte or half of a character, which cannot be stored.")
-    if len(text) > MAX_TEXT:
-        raise RequestError(f"{keys[0]!r} has {len(text)} characters; at most {MAX_TEXT} are read.")
-    return text
-
-
 def _table(entry: Mapping[str, Any]) -> Raw:
-    kind = _field(entry, "kind", needed=False) or "question"
-    return kind, _field(entry, "picture", "image", needed=False), _field(entry, "question"), (_field(entry, "answer"),)
+    kind = field(entry, "kind", needed=False) or "question"
+    return kind, field(entry, "picture", "image", needed=False), field(entry, "question"), (field(entry, "answer"),)
 
 
 def _pope(entry: Mapping[str, Any]) -> Raw:
-    label = _field(entry, "label", "answer").casefold()
+    label = field(entry, "label", "answer").casefold()
     if label not in ("yes", "no"):
         raise RequestError(f"'label' should be yes or no, not {label!r}.")
-    kind = _field(entry, "category", "kind", needed=False) or "yes or no"
-    return kind, _field(entry, "image", "picture"), _field(entry, "text", "question"), (label,)
+    kind = field(entry, "category", "kind", needed=False) or "yes or no"
+    return kind, field(entry, "image", "picture"), field(entry, "text", "question"), (label,)
 
 
 def _gqa(entry: Mapping[str, Any]) -> Raw:
     types = entry.get("types")
-    kind = _field(types, "structural", needed=False) if isinstance(types, dict) else ""
+    kind = field(types, "structural", needed=False) if isinstance(types, dict) else ""
     kind = kind or "question"
-    return kind, f"{_field(entry, 'imageId')}.jpg", _field(entry, "question"), (_field(entry, "answer"),)
+    return kind, f"{field(entry, 'imageId')}.jpg", field(entry, "question"), (field(entry, "answer"),)
 
 
-def _vqa(entry: Mapping[str, Any], picture_name: str) -> Raw:
+def _vqa(entry: Mapping[str, Any], pictures: Pictures | None) -> Raw:
     given = entry.get("answers")
     people = (
-        [_field(one, "answer", needed=False) for one in given if isinstance(one, dict)]
+        [field(one, "answer", needed=False) for one in given if isinstance(one, dict)]
         if isinstance(given, list)
         else []
     )
-    answers = tuple(one for one in people if one) or (_field(entry, "multiple_choice_answer"),)
-    number = _field(entry, "image_id")
-    picture = picture_name.format(int(number)) if number.isdecimal() else number
-    return _field(entry, "answer_type", needed=False) or "other", picture, _field(entry, "question"), answers
+    answers = tuple(one for one in people if one) or (field(entry, "multiple_choice_answer"),)
+    number = field(entry, "image_id")
+    picture = numbered(pictures, int(number)) if number.isdecimal() else number
+    return field(entry, "answer_type", needed=False) or "other", picture, field(entry, "question"), answers
 
 
 def _vqa_entries(files: Sequence[bytes]) -> Iterator[Entry]:
-    values = [_json(data) for data in files]
+    values = [json_of(data) for data in files]
     asked = next((v["questions"] for v in values if isinstance(v, dict) and isinstance(v.get("questions"), list)), None)
     said = next(
         (v["annotations"] for v in values if isinstance(v, dict) and isinstance(v.get("annotations"), list)), None
@@ -190,30 +129,39 @@ def _vqa_entries(files: Sequence[bytes]) -> Iterator[Entry]:
         for one in said
         if isinstance(one, dict) and isinstance(one.get("question_id"), int | str)
     }
+    met: dict[int | str, int] = {}
     for number, entry in enumerate(asked, 1):
         number_of = entry.get("question_id") if isinstance(entry, dict) else None
         if not isinstance(number_of, int | str) or number_of not in known:
             yield number, RequestError("No annotation has this question's question_id.")
+        elif met.setdefault(number_of, number) != number:
+            yield number, RequestError(f"Its question_id {number_of} is that of number {met[number_of]} already.")
         else:
             yield number, {**known[number_of], **entry}
 
 
 def _gqa_entries(data: bytes) -> Iterator[Entry]:
-    value = _json(data)
+    value = json_of(data)
     if not isinstance(value, dict):
         raise RequestError("GQA's questions file should be an object of questions by their number.")
     for number, entry in enumerate(value.values(), 1):
         yield number, entry if isinstance(entry, dict) else RequestError("This is no JSON object.")
 
 
-def _entries(form: str, files: Sequence[bytes], picture_name: str) -> tuple[Iterator[Entry], Callable[..., Raw]]:
+def _entries(
+    form: str, files: Sequence[bytes], pictures: Pictures | None
+) -> tuple[Iterator[Entry], Callable[..., Raw]]:
     if form == "vqa":
-        return _vqa_entries(files), functools.partial(_vqa, picture_name=picture_name)
+        return _vqa_entries(files), functools.partial(_vqa, pictures=pictures)
     if form == "gqa":
         return _gqa_entries(files[0]), _gqa
     if form == "pope":
-        return _json_lines(files[0]), _pope
-    return (_json_lines if files[0].lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{" else _csv_lines)(files[0]), _table
+        return json_lines(files[0]), _pope
+    if form == "squad":
+        return squad.entries(json_of(files[0])), squad.raw
+    if files[0].lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{":
+        return json_lines(files[0]), _table
+    return csv_lines(files[0], TABLE), _table
 
 
 # Items
@@ -245,33 +193,28 @@ def file_items(
     files: Mapping[str, bytes],
     pictures: Pictures | None,
     decode: Decode = decoded,
-    picture_name: str = "COCO_val2014_{:012d}.jpg",
 ) -> ItemSet:
-    """The questions of the files. `decode` makes pixels of a picture's bytes; `picture_name` makes a file's name of a
-    VQAv2 image's number. Raises RequestError where a file as a whole cannot be read."""
+    """The questions of the files. `decode` makes pixels of a picture's bytes. The same question about the same picture,
+    of the same kind, counts once. Raises RequestError where a file as a whole cannot be read."""
     file_settings(form, files, settings)
-    entries, read = _entries(form, list(files.values()), picture_name)
-    good: list[Item] = []
-    bad: list[BadItem] = []
-    for number, entry in entries:
-        if len(good) + len(bad) >= MAX_LINES:
-            bad.append(BadItem(number, f"Only the first {MAX_LINES} entries are read. Split the file."))
-            break
-        try:
-            if isinstance(entry, RequestError):
-                raise entry
-            kind, picture, question, answers = read(entry)
-            if picture and pictures is None:
-                raise RequestError(f"The picture {picture!r} is named, but no folder or zip of pictures was given.")
-            if picture and pictures is not None:
-                pictures.check(picture)
-        except RequestError as error:
-            bad.append(BadItem(number, str(error)))
-            continue
+    entries, read = _entries(form, list(files.values()), pictures)
+    known: dict[tuple[str, str, str], int] = {}
+
+    def item(number: int, entry: Mapping[str, Any]) -> Item:
+        kind, picture, question, answers = read(entry)
+        if picture and pictures is None:
+            raise RequestError(f"The picture {picture!r} is named, but no folder or zip of pictures was given.")
+        if picture and pictures is not None:
+            pictures.check(picture)
+        first = known.setdefault((kind, picture, question), number)
+        if first != number:
+            raise RequestError(f"The same is asked already in number {first}: each question counts once.")
         load = functools.partial(_picture, pictures, picture, decode) if picture and pictures else _nothing
         split = split_of(settings.seed, picture or question)
-        good.append(Item(str(number), kind, CONDITION, split, question, answers, load, (kind,), bare=not picture))
-    return ItemSet(_taken(good, settings), tuple(bad))
+        return Item(str(number), kind, CONDITION, split, question, answers, load, (kind,), bare=not picture)
+
+    good, bad = gather(entries, item)
+    return ItemSet(_taken(good, settings), bad)
 
 
 def _taken(items: Sequence[Item], settings: Settings) -> tuple[Item, ...]:

@@ -6,7 +6,6 @@
    layers (another set for each question) and the single-token baseline's set, all with the same edits.
 """
 
-import functools
 import hashlib
 import json
 import math
@@ -61,10 +60,12 @@ class _Run:
         self.on_progress, self.on_part = on_progress, on_part
         self.left: Estimate = estimate(settings, items)
         self.counted = 0
+        info = engine.info()
+        self.model = {"name": info.name, "revision": info.revision, "library": engine.library().revision}
         self.warnings: list[str] = []
         self.firsts: dict[str, First] = {}
         self.cells = cells_of(settings, items)
-        self.sources = Sources(engine, items, settings, self.part)
+        self.sources = Sources(engine, items, settings, self.part, self.breathe)
         self.scores: dict[Cell, dict[Setting, list[float]]] = {}
 
     def part(self, key: str, compute: Callable[[], Any]) -> Any:
@@ -73,18 +74,23 @@ class _Run:
             return self.done[key]
         if self.cancelled():
             raise Cancelled("Stopped between two parts of the evaluation.")
+        self.breathe()
         value = compute()
         if self.on_part is not None:
             self.on_part(key, value)
         return value
+
+    def breathe(self) -> None:
+        """Say how far it is between two steps: whoever waits for the engine may use it meanwhile."""
+        if self.on_progress is not None:
+            self.on_progress(self.counted, self.counted + self.left.answers)
 
     def tell(self, stage: str, more: int, left: int | None = None) -> None:
         """Count answers of a stage; `left`: how many of it are still to come, where that is known better now."""
         self.counted += more
         before = getattr(self.left, stage)
         self.left = self.left.replace(stage, max(0, before - more) if left is None else left)
-        if self.on_progress is not None:
-            self.on_progress(self.counted, self.counted + self.left.answers)
+        self.breathe()
 
     # Answers
 
@@ -93,13 +99,23 @@ class _Run:
         found: list[Answer] = []
         for start in range(0, len(asked), CHUNK):
             chunk = asked[start : start + CHUNK]
-            read = functools.cache(lambda item: item.picture())
+            pictures: dict[str, Any] = {}
+            for item, _ in chunk:
+                if item.id not in pictures:
+                    self.breathe()
+                    pictures[item.id] = item.picture()
             some = [
-                (contract.Question(read(item), item.question, self.settings.max_new_tokens), steering)
+                (contract.Question(pictures[item.id], item.question, self.settings.max_new_tokens), steering)
                 for item, steering in chunk
             ]
-            found += self.engine.answers(some, None, self.cancelled)
-            self.tell(stage, len(some))
+            counted = 0
+
+            def between(done: int, _all: int) -> None:
+                nonlocal counted
+                self.tell(stage, done - counted)
+                counted = done
+
+            found += self.engine.answers(some, between, self.cancelled)
         return found
 
     def first_pass(self, split: str, cell: Cell) -> list[Item]:
@@ -107,9 +123,11 @@ class _Run:
         items = self.cells[split].get(cell, [])
 
         def compute() -> list[Any]:
+            before = self.counted, self.left
             try:
                 given: list[Answer | str] = list(self.ask([(item, PLAIN) for item in items], split))
             except RequestError:  # one of them cannot be asked: find out which
+                self.counted, self.left = before
                 given = [self._or_reason(item) for item in items]
             return [
                 one if isinstance(one, str)
@@ -293,6 +311,4 @@ def run(
                     choices.setdefault(cell, {})[setting] = None
     tested = going.test({cell: tuple(some) for cell, some in choices.items()})
     going.tell("arms", 0, 0)
-    info = engine.info()
-    model = {"name": info.name, "revision": info.revision, "library": engine.library().revision}
-    return evaluation_of(settings, model, tested, found, going.warnings)
+    return evaluation_of(settings, going.model, tested, found, going.warnings)

@@ -90,10 +90,13 @@ def specific_sets(kinds: Sequence[str], evidence: Sequence[Memberships]) -> list
 
 
 class Sources:
-    """Concepts and control sets of one evaluation; what costs model runs goes through `part`."""
+    """Concepts and control sets of one evaluation; what costs model runs goes through `part`, and calls `breathe`
+    between two batches."""
 
-    def __init__(self, engine: "Engine", items: Sequence[Item], settings: Settings, part: Part) -> None:
-        self.engine, self.settings, self.part = engine, settings, part
+    def __init__(
+        self, engine: "Engine", items: Sequence[Item], settings: Settings, part: Part, breathe: Callable[[], None]
+    ) -> None:
+        self.engine, self.settings, self.part, self.breathe = engine, settings, part, breathe
         library = engine.library().concepts
         names, kinds = [entry.name for entry in library], [entry.kind for entry in library]
         sets = [entry.memberships for entry in library]
@@ -113,7 +116,7 @@ class Sources:
 
     def _built(self, plan: Plan) -> Memberships:
         def compute() -> str:
-            found = self.engine.probe_evidence(probes_of(plan)).results
+            found = self.engine.probe_evidence(probes_of(plan), on_progress=lambda _done, _all: self.breathe()).results
             if not found:
                 raise RequestError(f"No build question of {plan.name!r} could be put to the model.")
             return packed(np.asarray(np.mean([one.shares.dense() for one in found], axis=0), np.float32))

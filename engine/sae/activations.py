@@ -46,17 +46,19 @@ class Asked:
     """(question, answer or "")."""
 
 
+def scene_of(purpose: str, number: int) -> tuple[scenes.Scene, tuple[tuple[str, str], ...]]:
+    """(a scene by number, its questions with their answers), in the world's own proportions of kinds."""
+    rng = scenes.seeded("sae", purpose, number)
+    scene = scenes.make_scene(rng)
+    kinds = rng.sample(world_questions.KINDS, len(world_questions.KINDS))
+    asked = (world_questions.ask(scene, kind, rng, rng.choice(("canonical", "loose"))) for kind in kinds)
+    return scene, tuple([(qa.question, qa.answer) for qa in asked if qa is not None][:EACH])
+
+
 def world(purpose: str, start: int, n: int) -> list[Asked]:
-    """Scenes `start` … of `purpose` ("train", "held out"), in the world's own proportions of kinds."""
-    made = []
-    for number in range(start, start + n):
-        rng = scenes.seeded("sae", purpose, number)
-        scene = scenes.make_scene(rng)
-        kinds = rng.sample(world_questions.KINDS, len(world_questions.KINDS))
-        asked = (world_questions.ask(scene, kind, rng, rng.choice(("canonical", "loose"))) for kind in kinds)
-        found = [(qa.question, qa.answer) for qa in asked if qa is not None][:EACH]
-        made.append(Asked(scenes.render(scene).pixels, tuple(found)))
-    return made
+    """Scenes `start` … of `purpose` ("train", "held out")."""
+    drawn = (scene_of(purpose, number) for number in range(start, start + n))
+    return [Asked(scenes.render(scene).pixels, found) for scene, found in drawn]
 
 
 def folder(path: Path, limit: int = 1_000_000) -> list[Asked]:

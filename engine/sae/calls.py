@@ -2,8 +2,9 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -25,9 +26,10 @@ from engine.features import Seen, embed
 from engine.hooks import replace_site
 from engine.interventions import Edits, near
 from engine.loading import Loaded
+from engine.neurons_contract import Survey
 from engine.prompts import Prompt
 from engine.running import FeatureCache, PromptCache, generate_rows
-from engine.sae import experiments, influence, latents, loading, masking, train
+from engine.sae import experiments, fit, influence, latents, loading, masking, train
 from engine.sae.contract import (
     DEFAULT,
     Influence,
@@ -36,20 +38,23 @@ from engine.sae.contract import (
     OnPoint,
     Recipe,
     Report,
+    SaeFit,
     SaeInfo,
     SeenLatent,
     Settings,
     check_settings,
 )
+from engine.sae.membership_calls import LatentConceptCalls
 from engine.sae.sae import Sae
 from engine.targets import Part
 
 SHIPPED = Path(__file__).parent.parent / "builtin" / "sae"
+SHIPPED_SOURCE = "shipped with the built-in model"
 ROWS = 8
 """Answers that are generated in one batch."""
 
 
-class SaeCalls:
+class SaeCalls(LatentConceptCalls):
     """Mixed into an engine that owns a model."""
 
     _prompts: PromptCache
@@ -72,6 +77,15 @@ class SaeCalls:
     def _parts(self, prompt: Prompt, target: Target, ids: Sequence[int]) -> tuple[Part, ...]:
         raise AssertionError("an engine says what fits into its model")
 
+    def answers(
+        self,
+        asked: Sequence[tuple[Question, Steering]],
+        on_progress: OnProgress | None = None,
+        cancelled: IsCancelled = never,
+    ) -> tuple[Answer, ...]:
+        """Greedy answers under steerings."""
+        raise AssertionError("an engine says how it is steered")
+
     def _attached(self) -> dict[str, Sae]:
         if self._standing is None:
             folders = sorted(SHIPPED.glob("*/card.json")) if self.loaded.builtin else []
@@ -81,7 +95,7 @@ class SaeCalls:
                 fits = ""
                 if sae.info.model_revision != self.loaded.revision:
                     fits = f"It belongs to the weights {sae.info.model_revision}; these are {self.loaded.revision}."
-                self._standing[sae.info.name] = _named(sae, sae.info.name, fits, "shipped with the built-in model")
+                self._standing[sae.info.name] = _named(sae, sae.info.name, fits, SHIPPED_SOURCE)
         return self._standing
 
     def _sae(self, name: str) -> Sae:
@@ -94,19 +108,27 @@ class SaeCalls:
             raise RequestError(f"The SAE “{found.info.name}” cannot be used here. {found.info.fits}")
         return found
 
+    def _shipped_with(self, sae: Sae) -> Path | None:
+        folder = SHIPPED / sae.info.name
+        return folder if sae.info.source == SHIPPED_SOURCE and folder.is_dir() else None
+
     def saes(self) -> tuple[SaeInfo, ...]:
         return tuple(sae.info for sae in self._attached().values())
 
-    def attach_sae(self, path: str, layer: int | None = None, site: str | None = None) -> SaeInfo:
+    def attach_sae(self, path: str, layer: int | None = None, site: str | None = None, name: str = "") -> SaeInfo:
         self._enter()
-        return self._add(loading.attach(self.loaded, path, layer, site))
+        return self._add(loading.attach(self.loaded, path, layer, site), name)
 
-    def _add(self, sae: Sae) -> SaeInfo:
+    def check_sae(self, sae: str, questions: Sequence[Question] = ()) -> SaeFit:
+        self._enter()
+        return fit.check(self.loaded, self._sae(sae), questions)
+
+    def _add(self, sae: Sae, name: str = "") -> SaeInfo:
         known = self._attached()
         same = next((other.info for other in known.values() if other.info.id == sae.info.id), None)
         if same is not None:
             return same
-        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", sae.info.name).strip("-.") or "sae"
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name or sae.info.name).strip("-.") or "sae"
         name, number = stem, 1
         while name in known:
             number += 1
@@ -208,8 +230,22 @@ class SaeCalls:
         self._enter()
         return latents.seen_latents(self.loaded, self._sae(sae), indices, questions, top, on_progress, cancelled)
 
-    def experiment_items(self, n: int) -> tuple[Item, ...]:
-        return tuple(experiments.world_items(n)) if self.loaded.builtin else ()
+    def latent_survey(
+        self,
+        sae: str,
+        questions: Sequence[Question],
+        on_progress: OnProgress | None = None,
+        cancelled: IsCancelled = never,
+    ) -> Survey:
+        self._enter()
+        return latents.latent_survey(self.loaded, self._sae(sae), questions, on_progress, cancelled)
+
+    def neuron_readers(self, sae: str, layer: int, index: int, top: int = 5) -> tuple[tuple[int, float], ...]:
+        self._enter()
+        return latents.neuron_readers(self.loaded, self._sae(sae), layer, index, top)
+
+    def experiment_items(self, n: int, seed: int = 0) -> tuple[Item, ...]:
+        return tuple(experiments.world_items(n, seed=seed)) if self.loaded.builtin else ()
 
     def latent_experiment(
         self,
@@ -219,9 +255,12 @@ class SaeCalls:
         ablated: int = 10,
         on_progress: OnProgress | None = None,
         cancelled: IsCancelled = never,
+        swapped: int = 40,
+        done: Mapping[int, Any] | None = None,
+        on_item: masking.OnItem | None = None,
     ) -> Report:
         self._enter("gradient")
-        return masking.experiment(self, items, sae, settings, ablated, on_progress, cancelled)
+        return masking.experiment(self, items, sae, settings, ablated, on_progress, cancelled, swapped, done, on_item)
 
     def train_sae(
         self,

@@ -6,7 +6,7 @@ latent is written ``sae.SAE.INDEX``, SAE = its name.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -14,13 +14,32 @@ import numpy.typing as npt
 
 from engine.errors import UnknownName
 from engine.measures import Floats, Grid, OnProgress
-from engine.sae.results import Item, Masked, Report, Share, experiment_as_json, experiment_table
+from engine.neurons_contract import Survey
+from engine.sae.items import items_of
+from engine.sae.membership_contract import LATENT_QUANTILE, LatentConceptEngine
+from engine.sae.results import (
+    CALLED,
+    Item,
+    Masked,
+    Report,
+    Share,
+    Swapped,
+    clear_gaps,
+    conclusions,
+    experiment_as_json,
+    experiment_csv,
+    experiment_from_json,
+    experiment_table,
+)
+from engine.sae.swapping import swapped
 from engine.turns import PLAIN, Steering
 
 __all__ = [
-    "ARCHITECTURES", "DEFAULT", "OF", "POSITIVE", "QUANTITIES", "SITES", "Influence", "Item", "LatentLens",
-    "LatentScore", "Masked", "OnPoint", "Recipe", "Report", "SaeEngine", "SaeFit", "SaeInfo", "SeenLatent", "Settings",
-    "Share", "TrainingPoint", "check_settings", "experiment_as_json", "experiment_table", "listed", "parse_latent",
+    "ARCHITECTURES", "CALLED", "CHECKPOINT", "DEFAULT", "LATENT_QUANTILE", "OF", "POSITIVE", "QUANTITIES", "SITES",
+    "Influence", "Item", "LatentLens", "LatentScore", "Masked", "OnPoint", "Recipe", "Report", "SaeEngine", "SaeFit",
+    "SaeInfo", "SeenLatent", "Settings", "Share", "Swapped", "TrainingPoint", "check_settings", "clear_gaps",
+    "conclusions", "experiment_as_json", "experiment_csv", "experiment_from_json", "experiment_table", "items_of",
+    "listed", "parse_latent", "swapped",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -30,6 +49,9 @@ SITES = ("residual", "mlp", "attention")
 """The stream after a layer; what the layer's MLP, or its attention, writes to it (after its post-norm, if any)."""
 
 ARCHITECTURES = ("standard", "topk", "jumprelu")
+
+CHECKPOINT = "checkpoint.safetensors"
+"""In the folder of a training that has not ended: what it goes on from."""
 
 OF = ("answer", "next")
 """Y: the whole answer, or its first token alone."""
@@ -63,12 +85,13 @@ class SaeInfo:
 class SaeFit:
     """How well an SAE reads one input. `explained_variance` = 1 − Σ‖Z − Ẑ‖² / Σ‖Z − mean Z‖² over its positions; `l0` =
     latents active at a position, mean; `dead_share` = latents that are active at none of them. `warnings`: sentences
-    about what is out of the range that the card gives (or that any SAE should keep)."""
+    about what is out of the range that the card gives (or that any SAE should keep). `positions` = their number."""
 
     explained_variance: float
     l0: float
     dead_share: float
     warnings: tuple[str, ...] = ()
+    positions: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -180,8 +203,9 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrainingPoint:
-    """How far a training is: `loss` of the last steps, `explained_variance` and `l0` of their positions, and
-    `dead_share` = latents that were active at none of the last positions trained on."""
+    """How far a training is: `loss` of the last step, `explained_variance` and `l0` of its positions, and `dead_share`
+    = latents that were active at none of the last positions trained on. Points of step 0 come while the first positions
+    are gathered (`gathered` of them so far), and know nothing else: NaN."""
 
     step: int
     steps: int
@@ -189,6 +213,7 @@ class TrainingPoint:
     explained_variance: float
     l0: float
     dead_share: float
+    gathered: int = 0
 
 
 OnPoint = Callable[[TrainingPoint], None]
@@ -198,18 +223,23 @@ def _never() -> bool:
     return False
 
 
-class SaeEngine(Protocol):
+class SaeEngine(LatentConceptEngine, Protocol):
     """Calls that leave nothing on the model, whatever happens in them."""
 
     def saes(self) -> tuple[SaeInfo, ...]:
         """Those that are attached: what ships for this model, then those of `attach_sae`, in order."""
         ...
 
-    def attach_sae(self, path: str, layer: int | None = None, site: str | None = None) -> SaeInfo:
+    def attach_sae(self, path: str, layer: int | None = None, site: str | None = None, name: str = "") -> SaeInfo:
         """Load an SAE from a folder, a file, or a hub name (OWNER/NAME, OWNER/NAME/FOLDER) that transformers is
-        configured for, by any format of engine.sae.loading; `layer` and `site` come before what its files say. It stays
-        attached until `detach_sae`; one that is attached already is not attached again. Raises RequestError (what is
-        missing, or does not fit the loaded model), UnknownName, NonFinite."""
+        configured for, by any format of engine.sae.loading; `layer` and `site` come before what its files say, and so
+        does `name`. It stays attached until `detach_sae`; one that is attached already is not attached again. Raises
+        RequestError (what is missing, or does not fit the loaded model), UnknownName, NonFinite."""
+        ...
+
+    def check_sae(self, sae: str, questions: "Sequence[Question]" = ()) -> SaeFit:
+        """How well an attached SAE reads what the model makes of these questions (prompts only), or, without any, of a
+        few pictures of the little world. Raises UnknownName, RequestError (not one of them can be asked)."""
         ...
 
     def detach_sae(self, sae: str) -> None:
@@ -273,9 +303,26 @@ class SaeEngine(Protocol):
         that the model cannot be asked are passed over."""
         ...
 
-    def experiment_items(self, n: int) -> tuple[Item, ...]:
-        """`n` questions of the little world with their answers, two a picture, that no training has seen; () for other
-        models than the built-in one."""
+    def latent_survey(
+        self,
+        sae: str,
+        questions: "Sequence[Question]",
+        on_progress: OnProgress | None = None,
+        cancelled: Callable[[], bool] = _never,
+    ) -> Survey:
+        """What every latent does over these prompts, as `NeuronEngine.survey` does of neurons: `neurons` (n_latents,)
+        of RECORD. Questions in which a latent is nowhere active are none of its strongest. Raises Cancelled, and
+        RequestError where not one question can be asked."""
+        ...
+
+    def neuron_readers(self, sae: str, layer: int, index: int, top: int = 5) -> tuple[tuple[int, float], ...]:
+        """(latent, cosine) of the latents whose encoder columns read a neuron's write vector most; () where the neuron
+        writes nothing that the SAE reads: see LatentLens.written_by. Raises UnknownName."""
+        ...
+
+    def experiment_items(self, n: int, seed: int = 0) -> tuple[Item, ...]:
+        """`n` questions of the little world with their answers, two a picture, that no training has seen; other ones
+        for another seed; () for other models than the built-in one."""
         ...
 
     def latent_experiment(
@@ -286,10 +333,15 @@ class SaeEngine(Protocol):
         ablated: int = 10,
         on_progress: OnProgress | None = None,
         cancelled: Callable[[], bool] = _never,
+        swapped: int = 40,
+        done: Mapping[int, Any] | None = None,
+        on_item: Callable[[int, Any], None] | None = None,
     ) -> Report:
-        """Mask latents by influence, by mean activation, the least influential, and random ones, and answer again; see
-        `engine.sae.masking`. `ablated`: on how many items the rankings are compared with exact ablation. Raises
-        RequestError where no item is answered right, Cancelled."""
+        """Mask latents by influence, by mean activation, the least influential, and random ones, and answer again; swap
+        latents of `swapped` pairs of items; see `engine.sae.masking`. `ablated`: on how many items the rankings are
+        compared with exact ablation. Each step's plain data goes to `on_item` with its number, and is not done again
+        where it is in `done`: the report is the same. `items` are opened one at a time, by number. `on_progress` counts
+        steps, with nothing left on the model. Raises RequestError where no item is answered right, Cancelled."""
         ...
 
     def train_sae(
@@ -303,7 +355,8 @@ class SaeEngine(Protocol):
     ) -> SaeInfo:
         """Train an SAE on the loaded model, write it with its card into the folder `out`, and attach it. `folder`: own
         pictures with questions.csv, .jsonl or .json (columns question, picture, answer); '' = the little world, for the
-        built-in model. Raises Cancelled, with a checkpoint in `out` from which `resume` goes on to the bit."""
+        built-in model. `on_point` comes between two steps, with nothing on the model. Raises Cancelled, unless
+        positions were still gathered with a CHECKPOINT in `out` from which `resume` goes on to the bit."""
         ...
 
 
@@ -327,6 +380,6 @@ def parse_latent(name: str) -> tuple[str, int]:
     """(SAE, index) of `sae.SAE.INDEX`. Raises UnknownName."""
     kind, _, rest = name.partition(".")
     sae, _, index = rest.rpartition(".")
-    if kind != "sae" or not sae or not index.isdigit() or len(index) > 7:
+    if kind != "sae" or not sae or not (index.isascii() and index.isdigit()) or len(index) > 7:
         raise UnknownName(f"“{name[:80]}” is not a latent. Latents are written sae.SAE.INDEX.")
     return sae, int(index)

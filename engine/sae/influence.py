@@ -42,13 +42,11 @@ from engine.prompts import Prompt
 from engine.running import with_answer
 from engine.sae.activations import first_position
 from engine.sae.contract import Influence, LatentScore, SaeFit, Settings, check_settings, listed
-from engine.sae.sae import Sae, fit_of
+from engine.sae.fit import fit_and_warn
+from engine.sae.sae import Sae
 from engine.targets import token_logprobs
 
 BATCH = 16
-LOW_EXPLAINED, FALLS_SHORT, L0_FACTOR = 0.5, 0.1, 2.0
-"""What a warning is given for: explained variance below the first at all or by the second below the card's; L0 further
-off the card's than this factor."""
 
 Change = Callable[[torch.Tensor, Call], torch.Tensor]
 
@@ -169,25 +167,8 @@ def influence(case: Case, spread: torch.Tensor | None, top: int = 50, cancelled:
     entries = H * slope.float()
     require_finite(entries, "the latents' influence")
     per_latent = entries.clamp(min=0).mean(0) if settings.positive == "entry" else entries.mean(0).clamp(min=0)
-    return _result(case, H, entries, per_latent, fit_and_warn(case, seen[0]), float(value.detach()), spread, top)
-
-
-def fit_and_warn(case: Case, Z: torch.Tensor) -> SaeFit:
-    """How well the SAE reads these positions, and what to beware of."""
-    explained, l0, active = fit_of(case.sae, Z)
-    info, warnings = case.sae.info, []
-    promised, usual = info.card.get("explained_variance"), info.card.get("l0")
-    if explained < LOW_EXPLAINED:
-        warnings.append(
-            f"It explains only {explained:.0%} of the variance here: most of what the layer says is not in it."
-        )
-    elif isinstance(promised, int | float) and explained < promised - FALLS_SHORT:
-        warnings.append(f"It explains {explained:.0%} of the variance here; its card says {promised:.0%}.")
-    if isinstance(usual, int | float) and usual > 0 and not 1 / L0_FACTOR <= l0 / usual <= L0_FACTOR:
-        warnings.append(f"{l0:.0f} latents are active at a position here; its card says {usual:.0f}.")
-    if info.model_revision and info.model_revision != case.loaded.revision:
-        warnings.append(f"It was trained on the weights {info.model_revision}; these are {case.loaded.revision}.")
-    return SaeFit(explained, l0, 1 - float(active.float().mean()), tuple(warnings))
+    fit = fit_and_warn(sae, seen[0], case.loaded.revision)
+    return _result(case, H, entries, per_latent, fit, float(value.detach()), spread, top)
 
 
 def _result(

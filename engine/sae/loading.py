@@ -3,10 +3,12 @@
 - *Sfumato's*: `sae.safetensors` (W_enc, W_dec, b_enc, b_dec, threshold) and `card.json`.
 - *SAELens*: `sae_weights.safetensors` (W_enc (d_in, d_sae), W_dec, b_enc, b_dec, threshold) and `cfg.json`; before its
   version 6 all entries stand at the top of cfg.json, since then what names the model stands in `metadata`. Where
-  `apply_b_dec_to_input`, Z − b_dec is encoded: b_enc takes −b_dec W_enc.
+  `apply_b_dec_to_input`, Z − b_dec is encoded: b_enc takes −b_dec W_enc. Decoder norms that a topk SAE chooses by, and
+  a factor of finetuning, are folded into the weights. Gated ones (b_gate, b_mag, r_mag in b_enc's place), whose gate
+  and magnitude share W_enc, are JumpReLU: W_enc exp(r_mag), b_mag, θ = b_mag − exp(r_mag) b_gate.
 - *Gemma Scope*: `params.npz` (W_enc, W_dec, b_enc, b_dec, threshold), JumpReLU; layer and site are in its path
   (`gemma-scope-2b-pt-res/layer_20/…`). Its attention SAEs stand before the attention's output map: another width, and
-  refused.
+  refused. *Gemma Scope 2*: `params.safetensors` (w_enc, w_dec, …), in `resid_post/layer_9_…` or `mlp_out/…`.
 - *sparsify* (EleutherAI): `sae.safetensors` (encoder.weight (d_sae, d_in), encoder.bias, W_dec, b_dec) and `cfg.json`
   with k; the folder is named after the hook (`layers.10.mlp`). Z − b_dec is encoded.
 
@@ -33,13 +35,18 @@ from engine.sae.contract import SITES, SaeInfo
 from engine.sae.sae import Sae, make
 
 FORMAT = "sfumato-sae-1"
-FILES = ("card.json and sae.safetensors, cfg.json and sae_weights.safetensors, params.npz, or cfg.json and "
-         "sae.safetensors")  # fmt: skip
+FILES = ("card.json and sae.safetensors, cfg.json and sae_weights.safetensors, params.npz, params.safetensors, or "
+         "cfg.json and sae.safetensors")  # fmt: skip
+WEIGHTS = ("sae_weights.safetensors", "sae.safetensors", "params.npz", "params.safetensors")
+FETCHED = (*WEIGHTS, "cfg.json", "card.json", "config.json")
+"""Of a folder on a hub."""
 _ENDS = {
     "": "residual", "hook_resid_post": "residual", "hook_mlp_out": "mlp", "hook_attn_out": "attention", "mlp": "mlp",
     "self_attn": "attention", "attn": "attention", "attention": "attention",
 }  # fmt: skip
-_SCOPE = {"res": "residual", "mlp": "mlp"}
+_SCOPE = {"res": "residual", "mlp": "mlp", "resid_post": "residual", "mlp_out": "mlp"}
+_SHOWN = 8
+_TOLD = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,10 +103,18 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    """In float32."""
     try:
-        return dict(load_file(path))
+        return {key: _real(value, f"{key} in {path.name}") for key, value in load_file(path).items()}
     except (OSError, SafetensorError) as error:
         raise RequestError(f"{path.name} cannot be read as safetensors: {error}. Fetch it again.") from error
+
+
+def _real(tensor: torch.Tensor, what: str) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise RequestError(f"{what} holds numbers of the kind {kind}, which no SAE's are. Choose other files.")
+    return tensor.float()
 
 
 def _info(name: str, place: Place, architecture: str, k: int | None, source: Path, **more: Any) -> SaeInfo:
@@ -171,30 +186,57 @@ def _saelens(folder: Path, given: Place) -> Sae:
     _required(
         cfg,
         {
-            "architecture": ("standard", "topk", "jumprelu"),
+            "architecture": ("standard", "topk", "jumprelu", "gated"),
             "activation_fn_str": ("relu", "topk"), "activation_fn": ("relu", "topk"),
-            "normalize_activations": ("none", None), "finetuning_scaling_factor": (False, None),
-            "rescale_acts_by_decoder_norm": (False, None), "reshape_activations": ("none", None),
+            "normalize_activations": ("none", None, False), "reshape_activations": ("none", None),
             "hook_head_index": (None,), "scale_sparsity_penalty_by_decoder_norm": (False, True, None),
         },
         name,
     )  # fmt: skip
     arguments = cfg.get("activation_fn_kwargs") or {}
     k = cfg.get("k", arguments.get("k")) if architecture == "topk" else None
-    if architecture == "topk" and not isinstance(k, int):
+    if architecture == "topk" and type(k) is not int:
         raise RequestError(f"“{name}” is a topk SAE whose cfg.json says no whole k (it says {k!r}).")
     tensors = _tensors(folder / "sae_weights.safetensors")
-    # finetuning's factor of ones is stored even where it is not used
-    tensors.pop("finetuning_scaling_factor", None)
+    card = _known(cfg, metadata)
+    try:
+        if architecture == "gated":
+            tensors, architecture, card = _as_jumprelu(tensors), "jumprelu", {**card, "converted_from": "gated"}
+        tensors = _folded(tensors, cfg)
+    except KeyError as error:
+        raise RequestError(f"sae_weights.safetensors of “{name}” lacks {error}. Choose other files.") from error
+    except RuntimeError as error:
+        raise RequestError(f"The weights of “{name}” do not fit each other: {error}.") from error
     if cfg.get("apply_b_dec_to_input", True) and {"b_enc", "b_dec", "W_enc"} <= set(tensors):
         tensors = _centred(tensors, name)
-    info = _info(name, _said(hook, given), architecture, k, folder, card=_known(cfg, metadata))
-    return make(info, tensors)
+    return make(_info(name, _said(hook, given), architecture, k, folder, card=card), tensors)
+
+
+def _as_jumprelu(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A gated SAE's weights: its gate is open where Z W_enc + b_gate > 0, that is, where the magnitude's own
+    preactivation Z W_enc exp(r_mag) + b_mag is above θ. Raises KeyError, RuntimeError."""
+    gate, magnitude, scale = tensors["b_gate"], tensors["b_mag"], tensors["r_mag"].exp()
+    rest = {key: value for key, value in tensors.items() if key not in ("b_gate", "b_mag", "r_mag")}
+    return {**rest, "W_enc": tensors["W_enc"] * scale, "b_enc": magnitude, "threshold": magnitude - scale * gate}
+
+
+def _folded(tensors: dict[str, torch.Tensor], cfg: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """With what else SAELens does to activations folded into the weights. Raises KeyError, RuntimeError."""
+    # The factor was named otherwise at first; one of ones is stored even where it is not used.
+    factors = [tensors[key] for key in ("finetuning_scaling_factor", "scaling_factor") if key in tensors]
+    ready = {key: value for key, value in tensors.items() if not key.endswith("scaling_factor")}
+    if cfg.get("finetuning_scaling_factor") and factors:
+        ready["W_dec"] = factors[0][:, None] * ready["W_dec"]
+    if cfg.get("rescale_acts_by_decoder_norm"):
+        norms = ready["W_dec"].norm(dim=-1).clamp(min=1e-12)
+        ready |= {"W_enc": ready["W_enc"] * norms, "b_enc": ready["b_enc"] * norms,
+                  "W_dec": ready["W_dec"] / norms[:, None]}  # fmt: skip
+    return ready
 
 
 def _centred(tensors: dict[str, torch.Tensor], name: str) -> dict[str, torch.Tensor]:
     """Z − b_dec is encoded: b_enc takes −b_dec W_enc."""
-    ready = {key: value.float() for key, value in tensors.items()}
+    ready = dict(tensors)
     try:
         ready["b_enc"] = ready["b_enc"] - ready["b_dec"] @ ready["W_enc"]
     except RuntimeError as error:
@@ -208,22 +250,34 @@ def _known(cfg: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scope(file: Path, given: Place) -> Sae:
-    layer = next((int(m[1]) for part in reversed(file.parts) if (m := re.fullmatch(r"layer_(\d+)", part))), None)
-    kind = next(
-        (m[1] for part in reversed(file.parts) if (m := re.search(r"gemma-scope.*-(res|mlp|att)\b", part))), None
+    """Gemma Scope's, of `params.npz` or, since its version 2, `params.safetensors`."""
+    parts = tuple(reversed(file.parts))
+    layer = next((int(m[1]) for part in parts if (m := re.match(r"layer_(\d+)(?:_|$)", part))), None)
+    kinds = (
+        re.search(r"gemma-scope.*-(res|mlp|att)\b", part)
+        or re.fullmatch(r"(resid_post|mlp_out|attn_out|transcoder|clt)(?:_\w*)?", part)
+        for part in parts
     )
-    if kind == "att" and given.site is None:
+    kind = next((found[1] for found in kinds if found), "")
+    if kind in ("att", "attn_out") and given.site is None:
         raise RequestError(
             "Gemma Scope's attention SAEs stand before the attention's output map, which is no site here. "
-            "Choose one of a -res or -mlp release."
+            "Choose one of the residual stream (res, resid_post) or of an MLP (mlp, mlp_out)."
         )
+    if kind in ("transcoder", "clt"):
+        raise RequestError("A transcoder writes elsewhere than it reads, and is no SAE. Choose resid_post or mlp_out.")
     name = "-".join(file.parent.parts[-3:]) if layer is not None else file.parent.name
-    place = _with(given, Place(layer, _SCOPE.get(kind or "")))
-    try:
-        with np.load(file, allow_pickle=False) as held:
-            tensors = {key: torch.from_numpy(np.asarray(held[key], np.float32)) for key in held.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise RequestError(f"{file.name} cannot be read: {error}. Fetch it again.") from error
+    place = _with(given, Place(layer, _SCOPE.get(kind)))
+    if file.suffix == ".npz":
+        try:
+            with np.load(file, allow_pickle=False) as held:
+                arrays = {key: torch.from_numpy(held[key]) for key in held.files}
+                tensors = {key: _real(array, f"{key} in {file.name}") for key, array in arrays.items()}
+        except (OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise RequestError(f"{file.name} cannot be read: {error}. Fetch it again.") from error
+    else:
+        renamed = {"w_enc": "W_enc", "w_dec": "W_dec"}
+        tensors = {renamed.get(key, key): value for key, value in _tensors(file).items()}
     return make(_info(name, place, "jumprelu", None, file), tensors)
 
 
@@ -233,7 +287,7 @@ def _sparsify(folder: Path, given: Place) -> Sae:
     _required(
         cfg, {"activation": ("topk",), "skip_connection": (False,), "transcode": (False,), "signed": (False,)}, name
     )
-    if not isinstance(cfg.get("k"), int):
+    if type(cfg.get("k")) is not int:
         raise RequestError(f"cfg.json of “{name}” says no whole k (it says {cfg.get('k')!r}).")
     tensors = _tensors(folder / "sae.safetensors")
     if "encoder.weight" not in tensors or "encoder.bias" not in tensors:
@@ -254,37 +308,64 @@ def _fetched(name: str) -> Path:
     parts = name.strip("/").split("/")
     if len(parts) < 2 or name.startswith((".", "~", "/")):
         raise RequestError(f"{name}: there is no such folder or file. Give a folder, a file, or a hub's OWNER/NAME.")
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import list_repo_files, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    inside = "/".join(parts[2:])
-    wanted = [f"{inside}/*" if inside else "*"]
+    if any(part in ("", ".", "..") for part in parts):
+        raise RequestError(f"“{name}” is no name on a hub: write OWNER/NAME or OWNER/NAME/FOLDER.")
+    owner, inside = "/".join(parts[:2]), "/".join(parts[2:])
+    wanted = [f"{inside}/{file}" if inside else file for file in FETCHED]
     try:
-        found = Path(snapshot_download("/".join(parts[:2]), allow_patterns=wanted, ignore_patterns=["*.pt", "*.bin"]))
+        found = Path(snapshot_download(owner, allow_patterns=wanted)) / inside
+        if not any((found / file).is_file() for file in WEIGHTS):
+            held = {str(Path(file).parent) for file in list_repo_files(owner) if Path(file).name in WEIGHTS}
+            raise RequestError(f"{name} holds no SAE itself. {_several(owner, held)}")
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         words = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RequestError(f"{name} cannot be fetched from the hub: {words}") from error
-    return found / inside if inside else found
+    return found
+
+
+def _several(name: str, folders: set[str]) -> str:
+    """Which folders in a place hold an SAE, in a sentence."""
+    if not folders:
+        return "No folder in it holds one."
+    some = sorted(folders, key=lambda folder: [
+        int(part) if part.isdigit() else part for part in re.split(r"(\d+)", folder)
+    ])  # fmt: skip
+    more = f" … ({len(some)} in all)" if len(some) > _SHOWN else ""
+    return f"Folders that do: {', '.join(f'{name}/{folder}' for folder in some[:_SHOWN])}{more}. Choose one."
 
 
 def read(name: str, layer: int | None = None, site: str | None = None) -> Sae:
     """The SAE of a folder, a file of it, or a hub name. Raises RequestError, UnknownName, NonFinite."""
-    path, given = _fetched(name), Place(layer, site)
-    if path.is_file() and path.suffix == ".npz":
-        return _scope(path, given)
+    try:
+        return _read(name, _fetched(name), Place(layer, site))
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        told = f"{type(error).__name__}: {str(error)[:_TOLD]}"  # whatever a file may say in place of what it should
+        raise RequestError(f"The files of {name} hold something else than their format says ({told}). "
+                           "Fetch them again, or choose others.") from error  # fmt: skip
+
+
+def _read(name: str, path: Path, given: Place) -> Sae:
     folder = path.parent if path.is_file() else path
-    if (folder / "params.npz").is_file():
-        return _scope(folder / "params.npz", given)
+    for file in (path, folder / "params.npz", folder / "params.safetensors"):
+        if file.is_file() and (file.suffix == ".npz" or file.name == "params.safetensors"):
+            return _scope(file, given)
     if (folder / "card.json").is_file():
         return _own(folder, given)
     if (folder / "sae_weights.safetensors").is_file() and (folder / "cfg.json").is_file():
         return _saelens(folder, given)
     if (folder / "sae.safetensors").is_file() and (folder / "cfg.json").is_file():
         return _sparsify(folder, given)
-    pickled = ""
+    pickled, inside = "", set()
     with contextlib.suppress(OSError):
+        found = (file for kind in WEIGHTS for depth in ("*", "*/*", "*/*/*") for file in folder.glob(f"{depth}/{kind}"))
+        inside = {str(file.parent.relative_to(folder)) for file in found}
         if any(file.suffix in (".pt", ".pth", ".bin", ".pkl") for file in folder.iterdir()):
             pickled = " Pickled weights (.pt, .bin) are not read: save them as safetensors."
+    if inside:
+        raise RequestError(f"{name} holds no SAE itself. {_several(name, inside)}")
     raise RequestError(f"{name} holds no SAE that is known: {FILES}.{pickled}")
 
 

@@ -20,6 +20,7 @@
 
 import dataclasses
 import json
+import math
 import shlex
 import signal
 import time
@@ -35,7 +36,7 @@ from engine.contract import Cancelled, IsCancelled, RequestError, never
 from engine.loading import Loaded
 from engine.sae import activations
 from engine.sae.activations import Asked
-from engine.sae.contract import OnPoint, Recipe, SaeInfo, TrainingPoint
+from engine.sae.contract import CHECKPOINT, OnPoint, Recipe, SaeInfo, TrainingPoint
 from engine.sae.loading import check_place, write
 from engine.sae.sae import Sae, fit_of, make
 
@@ -182,13 +183,13 @@ def save(trainee: Trainee, out: Path, elapsed: float) -> None:
     told = {"recipe": dataclasses.asdict(trainee.recipe), "step": trainee.step, "elapsed": elapsed}
     state = {name: value.contiguous() for name, value in trainee.state().items()}
     save_file(state, out / "checkpoint.new", {"training": json.dumps(told)})
-    (out / "checkpoint.new").replace(out / "checkpoint.safetensors")
+    (out / "checkpoint.new").replace(out / CHECKPOINT)
 
 
 def resume(out: Path, recipe: Recipe) -> tuple[Trainee, float]:
     """The trainee of OUT's checkpoint, and the seconds that it has trained. Raises RequestError where there is none, or
     one of another recipe."""
-    path = out / "checkpoint.safetensors"
+    path = out / CHECKPOINT
     try:
         with safe_open(path, "pt") as file:
             told = json.loads(file.metadata()["training"])
@@ -238,11 +239,12 @@ def train(
     def fresh(start: int, n: int) -> torch.Tensor:
         return activations.values(loaded, source(start, n), recipe.layer, recipe.site)
 
+    point: TrainingPoint | None = None
     before, began, saved = 0.0, time.process_time(), time.monotonic()
     if again:
         trainee, before = resume(out, recipe)
     else:
-        trainee = Trainee(recipe, _first_store(recipe, fresh, cancelled))
+        trainee = Trainee(recipe, _first_store(recipe, fresh, on_point, cancelled))
     rounds_before = -(-recipe.kept // 64)
     """A number that no first store reaches: later pictures are others."""
     out.mkdir(parents=True, exist_ok=True)
@@ -266,26 +268,54 @@ def train(
             if on_point:
                 on_point(point)
             if trainee.step % LOGGED == 0 or trainee.step == recipe.steps:
-                log.write(
-                    f"step {point.step} cpu-seconds {elapsed():.0f} loss {point.loss:.4f} "
-                    f"explained {point.explained_variance:.4f} l0 {point.l0:.1f} dead {point.dead_share:.3f}\n"
-                )
+                log.write(_line(point, elapsed()))
                 log.flush()
     save(trainee, out, elapsed())
-    return finish(loaded, trainee, out, held_out, elapsed())
+    return finish(loaded, trainee, out, held_out, elapsed(), _between(point, on_point, cancelled))
 
 
-def _first_store(recipe: Recipe, fresh: Callable[[int, int], torch.Tensor], cancelled: IsCancelled) -> torch.Tensor:
+def _line(point: TrainingPoint, elapsed: float) -> str:
+    return (
+        f"step {point.step} cpu-seconds {elapsed:.0f} loss {point.loss:.4f} "
+        f"explained {point.explained_variance:.4f} l0 {point.l0:.1f} dead {point.dead_share:.3f}\n"
+    )
+
+
+def _between(point: TrainingPoint | None, on_point: OnPoint | None, cancelled: IsCancelled) -> Callable[[], None]:
+    """While it is measured: the last point again, and a way to stop."""
+
+    def between() -> None:
+        if on_point and point:
+            on_point(point)
+        if cancelled():
+            raise Cancelled("Stopped while it was measured; the same with resume goes on.")
+
+    return between
+
+
+def _first_store(
+    recipe: Recipe, fresh: Callable[[int, int], torch.Tensor], on_point: OnPoint | None, cancelled: IsCancelled
+) -> torch.Tensor:
     parts: list[torch.Tensor] = []
-    while sum(map(len, parts)) < recipe.kept:
+    while (gathered := sum(map(len, parts))) < recipe.kept:
+        if on_point:
+            on_point(TrainingPoint(0, recipe.steps, math.nan, math.nan, math.nan, math.nan, gathered))
         if cancelled():
             raise Cancelled("Stopped before the training began.")
         parts.append(fresh(recipe.pictures * len(parts), recipe.pictures))
     return torch.cat(parts)[-recipe.kept :].contiguous()
 
 
-def finish(loaded: Loaded, trainee: Trainee, out: Path, held_out: list[Asked] | None, seconds: float) -> Sae:
-    """Measure what was trained on `held_out` (None = the little world's), and write it with its card."""
+def finish(
+    loaded: Loaded,
+    trainee: Trainee,
+    out: Path,
+    held_out: list[Asked] | None,
+    seconds: float,
+    between: Callable[[], None],
+) -> Sae:
+    """Measure what was trained on `held_out` (None = the little world's), and write it with its card. `between` is
+    called between two pictures."""
     recipe = trainee.recipe
     if held_out is None:
         held_out = activations.world("held out", 0, HELD_OUT)
@@ -293,7 +323,11 @@ def finish(loaded: Loaded, trainee: Trainee, out: Path, held_out: list[Asked] | 
     name = recipe.name or f"{loaded.name.rsplit('/', 1)[-1]}-{recipe.site}-{recipe.layer}"
     info = SaeInfo("", name, recipe.layer, recipe.site, recipe.architecture, 0, 0, k, loaded.revision, str(out))
     sae = make(info, trainee.tensors())
-    Z = activations.values(loaded, held_out, recipe.layer, recipe.site)
+    parts = []
+    for one in held_out:
+        between()
+        parts.append(activations.values(loaded, [one], recipe.layer, recipe.site))
+    Z = torch.cat(parts)
     explained, l0, active = fit_of(sae, Z)
     given = {key: value for key, value in dataclasses.asdict(recipe).items() if value != ""}
     words = " ".join(f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in given.items())

@@ -2,10 +2,12 @@
 const typing = (element) =>
   element instanceof Element && element.matches('textarea, select, [contenteditable], input:not([type="range"], [type="checkbox"], [type="radio"])');
 
+/** Through the ranked neurons, or through the latents of the table that has the focus. */
 function moveNeuron(step) {
-  const neurons = [...document.querySelectorAll("a[data-neuron]")];
+  const latents = document.activeElement.closest?.(".ranked-latents");
+  const neurons = [...(latents ?? document).querySelectorAll(latents ? "a[data-latent]" : "a[data-neuron]")];
   if (!neurons.length) return;
-  const row = document.activeElement.closest?.("#neurons tr");
+  const row = document.activeElement.closest?.("#neurons tr, #latents tr");
   const at = neurons.findIndex((link) => row?.contains(link));
   const selected = neurons.findIndex((link) => link.hasAttribute("aria-current"));
   const next = at < 0 ? Math.max(selected, 0) : Math.min(Math.max(at + step, 0), neurons.length - 1);

@@ -19,6 +19,7 @@ function keepSteer(url) {
 document.addEventListener("htmx:configRequest", (event) => {
   const { elt, verb, formData } = event.detail;
   if (verb === "post" && elt.closest("#steer-form, #sweep")) keep(formData, KEPT);
+  if (verb === "post" && elt.closest("#latents")) keep(formData, [...KEPT, "add"]);
   if (elt.id === "steer-form" && event.detail.triggeringEvent?.type !== "submit") {
     // A slider sends the panel: not the button that was pressed last and still has the focus, as htmx would have it.
     event.detail.path = elt.getAttribute("hx-post");
@@ -28,12 +29,26 @@ document.addEventListener("htmx:configRequest", (event) => {
   for (const name of KEPT) formData.delete(name);
   for (const [name, value] of [...formData]) if (value === "") formData.delete(name);
   const path = elt.hasAttribute("data-here") ? location.pathname : event.detail.path;
-  event.detail.path = keepSteer(new URL(path, location.href));
+  const url = new URL(path, location.href);
+  if (elt.closest("#latents")) {
+    // This card is not rendered anew with the panel: what was added to that meanwhile is in the address alone.
+    keep(url.searchParams, ["add"]);
+    if (elt.dataset.add) url.searchParams.append("add", elt.dataset.add);
+  }
+  event.detail.path = keepSteer(url);
 });
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest("#run a[download]");
   if (link) link.href = keepSteer(new URL(link.href));
+});
+
+// The SSE extension listens once more whenever a morph changes an element's attributes: a message is swapped in once.
+const heard = new WeakMap();
+document.addEventListener("htmx:sseBeforeMessage", (event) => {
+  const targets = heard.get(event.detail) ?? new Set();
+  if (targets.has(event.target.id)) event.preventDefault();
+  heard.set(event.detail, targets.add(event.target.id));
 });
 
 // A morph keeps what the reader did to the page. Open details stay open; a drawn figure is left to figures.js; and the

@@ -47,11 +47,12 @@ function alone(row) {
   control.value = control.dataset.alone ?? "";
 }
 
-/** Turn a row as it stood last, or as is usual: suppress a concept, silence a neuron, add its peak. */
+/** Turn a row as it stood last, or as is usual: suppress a concept, silence a neuron, add its peak, set a latent to it. */
 function turn(row, usual) {
   const operation = operationOf(row);
   const control = operation === "scale" ? sliderOf(row) : numberOf(row);
-  const first = operation === "add" ? control.dataset.usual : usual;
+  const peak = operation === "add" || (operation === "set" && row.classList.contains("latent"));
+  const first = peak ? control.dataset.usual : usual;
   control.value = control.dataset.last || first;
 }
 
@@ -93,14 +94,16 @@ document.addEventListener("click", (event) => {
     show(row);
   }
   send(form, true);
-  announce("All concepts and neurons are left alone.");
+  announce("All concepts, neurons and latents are left alone.");
 });
 
 // A click on a neuron's + adds it to the panel; the reader is told, and taken to the new slider. Who removes one is taken
-// to the field that adds.
+// to the field that adds. Latents that are swapped in are shown, below the concepts.
 let added = null;
 let dropped = null;
+let swapped = false;
 document.addEventListener("submit", (event) => {
+  swapped ||= Boolean(event.target.closest("#latents-swap"));
   const field = event.target.querySelector("#steer-add");
   if (field) added = field.value.trim();
 });
@@ -119,7 +122,13 @@ onChange(() => {
     document.getElementById("steer-add").focus();
     announce("Removed from the steering panel.");
   }
-  const names = [`concept:${added}`, `neuron:${added}`];
+  const first = swapped && form.querySelector(".turn-row.latent.on");
+  if (first) {
+    swapped = false;
+    document.getElementById("steer-scroll").scrollTop = first.offsetTop - form.querySelector(".turns").offsetTop;
+    announce("The other run’s latents are in the steering panel.");
+  }
+  const names = [`concept:${added}`, `neuron:${added}`, `latent:${added}`];
   const fresh = added && rowsOf(form).find((row) => names.includes(sliderOf(row).name));
   if (!fresh) return;
   added = null;

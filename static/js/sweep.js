@@ -3,15 +3,24 @@
 import { announce, onChange } from "./page.js";
 
 const card = () => document.querySelector("#sweep[data-row]");
-const sliderOf = (name) => document.querySelector(`#steer-form input[type="range"][name="${CSS.escape(name)}"]`);
 
-/** Move the slider as a hand would; false where the panel has no such row. */
+/** The control of the row that was swept: its slider, or the number that a latent is set to. undefined where the panel
+ * has no such row, null where it turns it otherwise. */
+function controlOf({ row, operation }) {
+  const slider = document.querySelector(`#steer-form input[type="range"][name="${CSS.escape(row)}"]`);
+  const line = slider?.closest(".turn-row");
+  if (!line) return undefined;
+  if ((line.querySelector('select[name^="operation:"]')?.value ?? operation) !== operation) return null;
+  return operation === "scale" ? slider : line.querySelector('input[type="number"]');
+}
+
+/** Move the control as a hand would; false where there is none. */
 function turn(value) {
-  const slider = sliderOf(card().dataset.row);
-  if (!slider || slider.disabled) return false;
-  slider.value = value;
-  slider.dispatchEvent(new Event("input", { bubbles: true }));
-  slider.dispatchEvent(new Event("change", { bubbles: true }));
+  const control = controlOf(card().dataset);
+  if (!control || control.disabled) return false;
+  control.value = value;
+  control.dispatchEvent(new Event("input", { bubbles: true }));
+  control.dispatchEvent(new Event("change", { bubbles: true }));
   announce(`${card().querySelector("h2").textContent}: turned to ${value}.`);
   return true;
 }
@@ -29,8 +38,8 @@ function settings(pairs, row) {
   const given = new Map(pairs);
   const found = [`positions ${given.get("positions") || "all"}`, `layers ${layersOf(pairs)}`];
   for (const [name, standing] of pairs) {
-    const [kind, place] = [name.slice(0, name.indexOf(":")), name.slice(name.indexOf(":") + 1)];
-    if (name === row || !["concept", "neuron"].includes(kind)) continue;
+    const [, kind, place] = /^(concept|neuron|latent):(.*)$/.exec(name) ?? [];
+    if (name === row || !kind) continue;
     const operation = kind === "concept" ? "λ" : given.get(`operation:${place}`) || "scale";
     const value = ["add", "set"].includes(operation) ? (given.get(`value:${place}`) ?? standing) : standing;
     const alone = { λ: 0, add: 0, scale: 1 }[operation];
@@ -47,17 +56,18 @@ function asSwept(form) {
 
 function mark() {
   const form = document.getElementById("steer-form");
-  const slider = card() && form && sliderOf(card().dataset.row);
-  if (!slider) return;
-  const same = asSwept(form);
+  if (!card() || !form) return;
+  const control = controlOf(card().dataset);
+  if (control === undefined) return;
+  const same = Boolean(control) && control.value !== "" && asSwept(form);
   card().querySelector(".apart-note").hidden = same;
   for (const line of card().querySelectorAll("tr[data-at]")) {
-    const at = same && Number(line.dataset.at) === Number(slider.value);
+    const at = same && Number(line.dataset.at) === Number(control.value);
     if (at !== line.hasAttribute("aria-current")) line.toggleAttribute("aria-current", at);
     if (at) line.setAttribute("aria-current", "true");
   }
   const plot = card().querySelector(".plot.drawn");
-  const now = same ? [Number(slider.value), Number(slider.value)] : [];
+  const now = same ? [Number(control.value), Number(control.value)] : [];
   if (!plot?.data || String(plot.data[2]?.x) === String(now)) return;
   window.Plotly.restyle(plot, { x: [now], y: [now.map((_, end) => end)] }, [2]);
 }

@@ -215,7 +215,7 @@ def test_a_library_of_500_answers_from_the_database(browser: Browser) -> None:
         "/concepts": 3,
         "/concepts/similar": 4,
         "/concepts/similar?of=inclusion": 4,
-        "/concepts/concept%20001": 12,
+        "/concepts/concept%20001": 15,
         "/algebra?expression=concept 000": 3,
     }
     for url, limit in limits.items():

@@ -74,6 +74,10 @@ def test_an_answers_target_uses_only_declared_fields() -> None:
 
 def test_every_template_is_a_page_a_fragment_or_the_frame() -> None:
     known = set(PAGES) | {fragment_template(name) for name in FRAGMENTS} | LAYOUT
+    for _ in range(3):  # and what they include
+        for name in list(known):
+            tree = RENDERER.environment.parse((TEMPLATES / name).read_text("utf-8"))
+            known |= {other for other in meta.find_referenced_templates(tree) if other}
     assert set(EVERY) == known
 
 

@@ -19,3 +19,11 @@ from app import formats
 )
 def test_quoted(text: str, quoted: str) -> None:
     assert formats.quoted(text) == quoted
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(194.168, "194"), (23.812, "23.8"), (4.0, "4.00"), (-2.5, "−2.50"), (0.269, "0.269"), (0, "0.000")],
+)
+def test_three_digits(value: float, text: str) -> None:
+    assert formats.three(value) == text

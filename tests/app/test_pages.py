@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from sqlalchemy import event, select, update
 from app import formats
 from app.tables import ConceptRow
 from app.views.page import FRAGMENTS
-from engine.contract import MODALITIES, Library, Question
+from engine.contract import MODALITIES, Library, NeuronScore, Question
 from engine.fake import FakeEngine
 from tests.app.conftest import HTMX, Browser, serving
 
@@ -287,7 +288,7 @@ def test_pages_take_a_fixed_number_of_queries(browser: Browser, pictures: Path, 
     assert len(selects) <= limit, "\n\n".join(selects)
 
 
-def test_exports(shared: Browser, pictures: Path) -> None:
+def test_exports(shared: Browser, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = shared.ask("What is on the right?", (pictures / "ok.png").read_bytes())
     data = shared.data(url)
     assert set(data) >= {"model", "answer", "tokens", "neurons", "concepts", "heatmap", "steered", "timing_ms"}
@@ -297,6 +298,9 @@ def test_exports(shared: Browser, pictures: Path) -> None:
     script = shared.http.get(f"{url}.py").text
     compile(script, "run.py", "exec")
     assert repr("What is on the right?") in script
+    small = NeuronScore(1, 7, 3.26e-6, (3e-6, 2.5e-7, 0.0, 1e-8), None, 0.1)
+    exec(script[script.index("for neuron in") :], {"attribution": SimpleNamespace(neurons=(small,))})  # noqa: S102
+    assert capsys.readouterr().out == "text.1.7 3.26e-06 3e-06 2.5e-07 0 1e-08\n", "small scores keep three digits"
     missing = shared.http.get("/runs/nosuchrun.json")
     assert missing.status_code == 404
     assert "no run" in missing.json()["error"]

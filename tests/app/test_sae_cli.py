@@ -101,7 +101,7 @@ def test_ctrl_c_ends_a_training_between_two_steps(
         (["influence", "--question", " "], "The question is empty"),
         (["influence", "--question", "x", "--top", "0"], "--top is 0"),
         (["influence", "--question", "x", "--image", "/nowhere.png"], "cannot be read"),
-        (["experiment", "--items", "0"], "--items is 0"),
+        (["experiment", "--items", "0"], "--limit is 0"),
         (["train", "--layer", "9", "--out", "/tmp/never"], "layers go from 0 to 3"),
     ],
 )

@@ -22,12 +22,14 @@ def test_rows_and_their_fields() -> None:
     )  # fmt: skip
     around = swept.around(whole, PENGUIN)
     assert around["concepts"] == [["red", 1.0]]
-    assert swept.at(around, PENGUIN, 0.5)["concepts"] == [["penguin", 0.5], ["red", 1.0]]
+    params, neuron = {"steering": around, "row": PENGUIN}, {"steering": around, "row": "neuron:text.1.2"}
+    assert swept.at(params, 0.5)["concepts"] == [["penguin", 0.5], ["red", 1.0]]
     again = swept.around(swept.whole(swept.fields_of(around), PENGUIN), PENGUIN)
     assert again == around, "its fields ask for it"
-    assert swept.value_in(whole, PENGUIN) == float(swept.ASIDE)
-    assert swept.value_in(None, PENGUIN) == 0
-    assert swept.value_in(None, "neuron:text.1.2") == 1
+    assert swept.value_in(whole, params) == float(swept.ASIDE)
+    assert swept.value_in(None, params) == 0
+    assert swept.value_in(None, neuron) == 1
+    assert swept.value_in(whole, neuron) == 1, "it is added to, not multiplied"
     with pytest.raises(RequestError, match="no row"):
         swept.turn_of("text.1.2")
 

@@ -1,7 +1,9 @@
 """What both engines promise of sparse autoencoders and the influence of their latents."""
 
 import dataclasses
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +47,19 @@ def test_what_stands_is_listed(engine: Engine, sae: saes.SaeInfo) -> None:
     assert sae.fits == ""
     assert 0 < float(sae.card["explained_variance"]) <= 1
     assert 0 <= float(sae.card["dead_share"]) < 1
+
+
+def test_how_one_reads_a_sample(engine: Engine, sae: saes.SaeInfo, question: Question) -> None:
+    world, own = engine.check_sae(sae.id), engine.check_sae(sae.name, [question])
+    for fit in (world, own):
+        assert fit.explained_variance <= 1
+        assert 0 < fit.l0 <= sae.n_latents
+        assert 0 <= fit.dead_share < 1
+        assert fit.positions > 0
+    assert world.positions > own.positions
+    assert engine.check_sae(sae.name, [question]) == own
+    with pytest.raises(UnknownName):
+        engine.check_sae("nothing")
 
 
 def test_all_latents_have_their_totals(found: Found, sae: saes.SaeInfo) -> None:
@@ -215,7 +230,9 @@ def trained(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_a_trained_one_is_attached_and_written(engine: Engine, trained: tuple[saes.SaeInfo, list[int], str]) -> None:
     made, steps, out = trained
     assert (made.name, made.layer, made.site) == ("my-own", 1, "mlp")
-    assert steps == [1, 2, 3]
+    assert steps[0] == 0, "gathering comes first"
+    assert sorted(set(steps)) == [0, 1, 2, 3]
+    assert steps == sorted(steps)
     assert made in engine.saes()
     assert engine.attach_sae(out).id == made.id
     engine.detach_sae(made.id)
@@ -224,19 +241,30 @@ def test_a_trained_one_is_attached_and_written(engine: Engine, trained: tuple[sa
 
 
 def test_the_experiment(engine: Engine, sae: saes.SaeInfo) -> None:
-    items = engine.experiment_items(2)
-    assert [item.about for item in items] == [items[0].about] * 2
-    assert [item.question.text for item in engine.experiment_items(2)] == [item.question.text for item in items]
+    items = engine.experiment_items(4)
+    assert [item.about for item in items[:2]] == [items[0].about] * 2
+    assert len({item.about for item in items}) == 2
+    assert [item.question.text for item in engine.experiment_items(2)] == [item.question.text for item in items[:2]]
+    assert engine.experiment_items(1, seed=1)[0].about != items[0].about
     seen: list[tuple[int, int]] = []
-    report = engine.latent_experiment(items, sae.id, ablated=0, on_progress=lambda *done: seen.append(done))
-    assert seen == [(1, 2), (2, 2)]
+    kept: dict[int, Any] = {}
+    report = engine.latent_experiment(
+        items, sae.id, ablated=0, on_progress=lambda *done: seen.append(done), on_item=kept.__setitem__
+    )
+    assert seen[-1] == (len(kept),) * 2
     assert report.sae == sae
-    assert 1 <= report.right <= report.asked == 2
+    assert 1 <= report.right <= report.asked == 4
     assert report.agreement["influence"].n == 0
     assert {masked.em.n for masked in report.masked} == {report.right}
+    assert {swap.left.n for swap in report.swaps} in ({report.pairs}, set())
+    assert report.pairs <= report.right
+    first = {number: json.loads(json.dumps(value)) for number, value in kept.items() if number < len(kept) // 2}
+    assert engine.latent_experiment(items, sae.id, ablated=0, done=first) == report
     wrong = [dataclasses.replace(item, answers=("no such answer",)) for item in items]
-    with pytest.raises(RequestError, match="None of 2"):
+    with pytest.raises(RequestError, match="None of 4"):
         engine.latent_experiment(wrong, sae.name)
+    with pytest.raises(UnknownName, match="There is no SAE"):
+        engine.latent_experiment(items, "nobody")
 
 
 def test_a_latents_name() -> None:

@@ -59,7 +59,10 @@ def test_both_answers_are_scored_under_both_models(
     assert list(steered.steered_under_original) == pytest.approx(
         list(engine.steer(question, own, PLAIN).original_under_steered), abs=1e-3
     )
-    assert engine.ask(question, steering=steering).answer == steered.answer
+    whole = engine.ask(question, steering=steering).answer  # in one piece, where steer goes on from the prompt's prefix
+    assert [token.id for token in whole.tokens] == own
+    logprobs = [token.logprob for token in steered.answer.tokens]
+    assert [token.logprob for token in whole.tokens] == pytest.approx(logprobs, abs=1e-4)
     assert engine.steer(question, [], steering).original_under_steered == ()
 
 

@@ -166,7 +166,7 @@ def test_answers_are_those_of_ask_in_order(
             assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4)
             assert [a.id for a in ours.alternatives[:2]] == [a.id for a in theirs.alternatives[:2]]
     assert told[-1] == (len(asked), len(asked))
-    assert told == sorted(set(told))
+    assert told == sorted(told)
     assert steering_engine.answers([]) == ()
 
 

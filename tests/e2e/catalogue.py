@@ -1,12 +1,15 @@
-"""Every template with contexts that show its states: PAGES by template, FRAGMENTS by template with the root's id."""
+"""Every template with contexts that show its states: PAGES by template, FRAGMENTS by template with the root's id; PARTS
+are filled by the pages that hold them."""
 
 from app import contexts as c
 from tests.e2e import (
     factories_concepts,
     factories_evaluation,
+    factories_experiment,
     factories_latents,
     factories_own,
     factories_presets,
+    factories_saes,
     factories_sweep,
     factories_trust,
     factories_validation,
@@ -79,15 +82,22 @@ PAGES = {
     "neuron/fires.html": BOXES,
     "presets/index.html": factories_presets.PAGES,
     **factories_latents.pages(),
+    **factories_saes.pages(),
     "model/show.html": (model_page(), model_page(checks=(), builtin=False, holds=False)),
     **factories_evaluation.PAGES,
+    **factories_experiment.PAGES,
     **factories_own.PAGES,
     **factories_validation.PAGES,
     "error.html": (error_page(), error_page(status=404, href="", remedy="")),
     "_error.html": (error_page(),),
 }
+PARTS = (
+    "concepts/_latents.html", "latents/_concepts.html", "latents/_making.html", "latents/_memberships.html",
+    "latents/_parts.html", "neuron/_parts.html", "runs/_exact.html",
+)  # fmt: skip
 FRAGMENTS = {
     **factories_evaluation.FRAGMENTS,
+    **factories_experiment.FRAGMENTS,
     **factories_own.FRAGMENTS,
     **factories_validation.FRAGMENTS,
     "runs/_status.html": (
@@ -148,4 +158,5 @@ FRAGMENTS = {
     "runs/_trust.html": ("trust", factories_trust.VIEWS),
     "runs/_sweep.html": ("sweep", factories_sweep.VIEWS),
     "runs/_latents.html": ("latents", factories_latents.VIEWS),
+    "latents/_training.html": ("training", factories_saes.TRAININGS),
 }

@@ -78,7 +78,10 @@ class Watched:
     contexts: list[BrowserContext] = dataclasses.field(default_factory=list)
 
     def page(self, **options: Any) -> Page:
-        context = self.browser.new_context(**{"viewport": {"width": 1440, "height": 900}} | options)
+        context = self.browser.new_context(
+            # A page that scrolls smoothly moves under the pointer: a click may then meet something else.
+            **{"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"} | options
+        )
         context.set_default_timeout(8000)
         self.contexts.append(context)
         page = context.new_page()

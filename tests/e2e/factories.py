@@ -224,11 +224,17 @@ def steer(**changes: Any) -> c.SteerView:
                              n == 2)
         )  # fmt: skip
     singles = (neuron_turn("text.4.212"), neuron_turn("text.5.730", "set", "3.25", says="=3.25", on=True))
+    latent = neuron_turn(
+        "sae.world-mlp-4.1204", "set", "2.5", says="=2.5", on=True, field="latent:sae.world-mlp-4.1204",
+        href="/latents/x", label="<b>round</b> things", hidden=(("sae:sae.world-mlp-4.1204", "ab"),),
+    )  # fmt: skip
+    gone = {"neuron": "sae.gone.7", "field": "latent:sae.gone.7", "label": "", "lost": "“<b>gone</b>” is not attached."}
     positions = (choice("all positions", True, "all"), choice("image", value="image"))
     layers = tuple(choice(str(n), n == 5, str(n)) for n in range(6))
     view = c.SteerView(
         False, f"{STATE}/steer", tuple(rows), singles, positions, STATE, (*names, "text.4.212"), "", (), "", STATE,
         first=(choice("all"), *(choice(str(n), n == 2, str(n)) for n in range(6))), last=layers, presets=presets_menu(),
+        latents=(latent, replaced(latent, gone)),
     )  # fmt: skip
     return replaced(view, changes)
 

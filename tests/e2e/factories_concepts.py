@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from app import contexts as c
+from tests.e2e import factories_making
 from tests.e2e.factories import (
     SIZE,
     STATE,
@@ -158,7 +159,7 @@ PAGES = {
         concepts_page(),
         concepts_page(concepts=(), query="zebre", kind="object", sort="name", empty="None is called “zebre”."),
     ),
-    "concepts/show.html": (concept_page(), own_page(), derived_page()),
+    "concepts/show.html": (concept_page(latents=factories_making.OF_CONCEPT), own_page(), derived_page()),
     "concepts/similar.html": (similar_page(), similar_page(figure={}, pairs=(), empty="There are no two concepts.")),
     "algebra/index.html": (
         algebra_page(),

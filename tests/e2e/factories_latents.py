@@ -1,4 +1,4 @@
-"""Contexts of the card of a run's latents, of a latent's page, and of the list of sparse autoencoders."""
+"""Contexts of the card of a run's latents, and of a latent's page."""
 
 import dataclasses
 import math
@@ -8,7 +8,10 @@ import numpy as np
 
 from app import contexts as c
 from app import figures_latents
+from tests.e2e import factories_making
 from tests.e2e.factories import STATE, choice, heat_cells, picture_uri, shell
+from tests.e2e.factories_neuron import seen, unseen
+from tests.e2e.factories_trust import measurement
 
 XSS = "<script>alert(1)</script>"
 NO_LATENTS = c.LatentsView(present=False)
@@ -34,8 +37,10 @@ def fields() -> tuple[c.LatentField, ...]:
 def row(rank: int) -> c.LatentRow:
     share = 0.9 - rank / 70
     return c.LatentRow(
-        rank, f"sae.world-mlp-4.{rank * 37}", "/latents/ab/sae.world-mlp-4.37", f"{300 / rank:.3g}", 1 / rank,
-        f"{1.4 / rank:.3f}", share, f"{share:.0%}", f"{5 / rank:.2f}", STATE, rank == 2,
+        rank, f"sae.world-mlp-4.{rank * 37}", rank * 37, "/latents/ab/sae.world-mlp-4.37",
+        f"{300 / rank:.3g}", 1 / rank,
+        f"{1.4 / rank:.3f}", share, f"{share:.0%}", f"{5 / rank:.2f}", STATE, rank == 2, STATE,
+        f"round {XSS}" if rank % 4 == 1 else "",
     )  # fmt: skip
 
 
@@ -66,13 +71,28 @@ def unranked(**changes: Any) -> c.LatentsView:
     return dataclasses.replace(view, **changes)
 
 
+EXACT = c.ExactView(f"{STATE}/latents/exact", (("heat", "all"),), "Check the first 20 by exact ablation")
+
+
+SWAP = c.SwapView(
+    f"{STATE}/swap", (("mine", "ab"),),
+    (
+        c.SwapRun("r1", "/runs/b1", f"What is {XSS}?", "a penguin.", picture_uri(64, 48)),
+        c.SwapRun("r2", "/runs/b2", "And a question that is much longer than all the others, is it not?", "yes", ""),
+    ),
+    (c.Choice("1", "", selected=True, value="1"), c.Choice("5", "", selected=False, value="5")),
+    (c.Choice("mean activation", "", selected=True, value="mean_activation"),), "Its first latents are set to 0.", "",
+)  # fmt: skip
+
+
 def ranked(**changes: Any) -> c.LatentsView:
     lines = tuple(c.LatentLine(f"sae.world-mlp-4.{k}", "/latents/ab/x", "0.1", f"{2 - k / 9:.2f}") for k in range(5))
     done: dict[str, Any] = {
         "ranked": True, "button": "Rank again", "sub": "world-mlp-4 · log-probability of the whole answer, error kept",
         "fit": tuple((term, value, "What it is") for term, value in FIT), "figure": cloud(), "unit": "10⁻³",
         "verdict": "Of the 24 latents that fire most, 5 are among those that matter most (21 %).",
-        "rows": tuple(row(rank) for rank in range(1, 11)), "folded": tuple(row(rank) for rank in range(11, 61)),
+        "rows": tuple(row(rank) for rank in range(1, 11)), "exact": EXACT, "swap": SWAP,
+        "folded": tuple(row(rank) for rank in range(11, 61)),
         "quiet": lines, "loud": (), "drawn": heat(), "export": f"{STATE}/latents.json",
     }  # fmt: skip
     return dataclasses.replace(unranked(), **(done | changes))
@@ -89,8 +109,28 @@ VIEWS = (
     unranked(message="Cancelled; nothing was kept.", button="Rank again"),
     ranked(),
     ranked(drawn=None, folded=(), warnings=(f"The explained variance {XSS} is −0.20: this SAE does not read it.",)),
+    ranked(
+        rows=tuple(dataclasses.replace(row(rank), exact=f"+{1 / rank:.3f}") for rank in range(1, 11)),
+        exact=dataclasses.replace(
+            EXACT, button="", done=True, verdict="Spearman’s ρ of influence and exact loss: 0.84."
+        ),
+    ),
+    ranked(
+        exact=dataclasses.replace(
+            EXACT, button="", live=True, message="Ablating the first 20: 8 of 20", cancel="/measurements/ab/cancel"
+        )
+    ),
+    ranked(exact=dataclasses.replace(EXACT, error=f"{XSS} broke.")),
+    ranked(swap=dataclasses.replace(SWAP, runs=(), empty="No other run’s latents were ranked yet.")),
     ranked(figure=None, rows=(), folded=(), drawn=None, verdict="No latent is active.", button=""),
 )
+
+
+def history() -> c.HistoryView:
+    names, influence, activation = [f"{k}. {XSS}" for k in range(1, 6)], [0.1, 0.02, 0.0, 0.3, 0.2], [1.0, 2, 0, 1.5, 3]
+    drawn = figures_latents.history(names, influence, activation, "10⁻³")
+    rows = tuple((name, f"{a:.3f}", f"{b:.3f}") for name, a, b in zip(names, influence, activation, strict=True))
+    return c.HistoryView(c.FigureView("history-figure", "Over runs", drawn, "Both axes begin at zero."), rows)
 
 
 def latent_page(**changes: Any) -> c.LatentPage:
@@ -101,26 +141,25 @@ def latent_page(**changes: Any) -> c.LatentPage:
     )
     run = c.LatentRun(
         STATE, picture_uri(126, 126), 126, 126, heat_cells(126, 126), f"What is {XSS}?", "traffic light", "3 of 241",
-        "0.213", "1.480", "92 %", "log-probability of the whole answer, error term kept",
+        "0.213", "1.480", "92 %", "log-probability of the whole answer, error term kept", "+0.187",
+        (choice("more influential", value="round things"), choice("less influential")),
     )  # fmt: skip
     page = c.LatentPage(
         shell(title="sae.world-mlp-4.74", active="model"), "sae.world-mlp-4.74",
         "latent 74 of 2,048 at the MLP of layer 4", "/latents/ab/sae.world-mlp-4.74", "", False, "", "", tokens, tokens,
         near, near,
         (run, dataclasses.replace(run, src="", cells=(), width=0, height=0)), "Looked for in the newest 100 rankings.",
+        seen(), (choice("← latent"), c.Choice("latent →", "", selected=False, value="sae.world-mlp-4.75")),
+        "round things", f"Fires {XSS}", (80, 4000), history(), factories_making.OF_LATENT[0],
     )  # fmt: skip
     return dataclasses.replace(page, **changes)
 
 
-def saes_page(**changes: Any) -> c.SaesPage:
-    facts = (("latents", "2,048 over 256 dimensions"), ("explained variance", "0.93"), ("source", "built in"))
-    sae = c.SaeCard("world-mlp-4", "TopK, k = 32, at the MLP of layer 4", facts, "", "sfumato sae train --layer 4")
-    other = c.SaeCard(XSS, "JumpReLU, at the stream after layer 9", facts, "it is 4,096 wide; the model 256.", "")
-    page = c.SaesPage(shell(title="Sparse autoencoders", active="model"), (sae, other), "")
-    return dataclasses.replace(page, **changes)
-
-
-BARE: dict[str, Any] = {"promoted": (), "suppressed": (), "written_by": (), "alike": (), "runs": ()}
+BARE: dict[str, Any] = {
+    "promoted": (), "suppressed": (), "written_by": (), "alike": (), "runs": (), "label": "", "note": "",
+    "seen": unseen(measurement("survey", button="Survey 200 questions")), "history": None, "live": True,
+    "concepts": factories_making.OF_LATENT[1],
+}  # fmt: skip
 
 
 def pages() -> dict[str, tuple[Any, ...]]:
@@ -130,5 +169,4 @@ def pages() -> dict[str, tuple[Any, ...]]:
             latent_page(**BARE, message="Reading the weights …"),
             latent_page(**BARE, message="It was not computed.", again="/look", other="Another model is loaded."),
         ),
-        "latents/saes.html": (saes_page(), saes_page(saes=(), empty="No SAE is attached to the loaded model.")),
     }

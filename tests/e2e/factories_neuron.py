@@ -58,6 +58,15 @@ def unseen(work: c.MeasurementView) -> c.SeenView:
     return seen(of="", facts=(), bins=(), pictures=(), snippets=(), work=work)
 
 
+READERS = (
+    c.ReaderGroup(
+        "world-residual-2", "the stream after layer 2",
+        tuple(c.AlikeNeuron(f"sae.world-residual-2.{k}", HERE, "0.41", 0.41, XSS if k else "") for k in range(5)),
+    ),
+    c.ReaderGroup("early", "the MLP of layer 0", ()),
+)  # fmt: skip
+
+
 def neuron_page(**changes: Any) -> c.NeuronPage:
     run = c.RankedRun(
         STATE, picture_uri(), "What is this?", "traffic light", 3, "−0.183", "against", "gradient", "92 %"
@@ -66,7 +75,7 @@ def neuron_page(**changes: Any) -> c.NeuronPage:
         shell(title="text.4.212", active="concepts"), "text.4.212", "layer 4, index 212 · builtin", HERE, "",
         (choice("← index"), c.Choice("index →", "", selected=False, value="text.4.213")), "traffic lights",
         f"Fires {XSS}",
-        (80, 4000), belongs(12), belongs(5), "17 of 230 concepts", lens(), seen(), False, (run, run),
+        (80, 4000), belongs(12), belongs(5), "17 of 230 concepts", lens(), seen(), False, (run, run), READERS,
     )  # fmt: skip
     return dataclasses.replace(page, **changes)
 
@@ -98,6 +107,7 @@ PAGES = (
     neuron_page(),
     neuron_page(
         seen=unseen(measurement("survey", button="Survey 200 questions")), memberships=(), folded=(), runs=(),
+        readers=(), reading="Reading the encoders …",
         lens=lens(message="Reading the weights …", promoted=(), suppressed=(), alike=()), live=True, label="", note="",
     ),
     neuron_page(

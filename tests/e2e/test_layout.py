@@ -92,6 +92,15 @@ def test_a_multiplier_stays_on_one_line(gallery_url: str, open_page: OpenPage, w
     assert output.evaluate(LINES) == 1
 
 
+@pytest.mark.parametrize("width", [1440, 1280, 1024, 390, 320])
+def test_rows_of_the_steering_panel_fit_into_it(gallery_url: str, open_page: OpenPage, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 900})
+    page.goto(f"{gallery_url}/runs/show.html")
+    for inside in ("#steer-scroll", "#steer .turn-row .of"):
+        wide = page.locator(inside).first.evaluate("element => element.scrollWidth - element.clientWidth")
+        assert wide <= 0, (inside, wide)
+
+
 def test_tables_stand_where_figures_cannot_be_drawn(gallery_url: str, open_page: OpenPage) -> None:
     page = open_page(java_script_enabled=False)
     for path, card, tables in (

@@ -38,7 +38,16 @@ class Roots(HTMLParser):
 
 def test_the_factories_fill_every_template() -> None:
     written = {path.relative_to(ROOT / "templates").as_posix() for path in (ROOT / "templates").rglob("*.html")}
-    assert written - {"base.html", "_macros.html"} == set(catalogue.PAGES) | set(catalogue.FRAGMENTS)
+    filled = set(catalogue.PAGES) | set(catalogue.FRAGMENTS)
+    assert written - filled == {"base.html", "_macros.html", *catalogue.PARTS}
+
+
+@pytest.mark.parametrize("name", catalogue.PARTS)
+def test_a_part_is_filled_by_the_pages_that_hold_it(name: str) -> None:
+    others = (
+        (ROOT / "templates" / other).read_text() for other in (*catalogue.PAGES, *catalogue.FRAGMENTS, *catalogue.PARTS)
+    )
+    assert any(f'include "{name}"' in text or f'from "{name}"' in text for text in others)
 
 
 @pytest.mark.parametrize(("name", "page"), PAGES)

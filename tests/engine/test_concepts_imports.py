@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.concepts import imports
-from engine.concepts.imports import Imported, Pictures, inner_name, read_captions, read_csv, read_jsonl, read_vqa
+from engine import entries
+from engine.concepts.imports import Imported, read_captions, read_csv, read_jsonl, read_vqa
+from engine.entries import Pictures, inner_name
 from engine.errors import RequestError
 
 PNG = b"\x89PNG not really"
@@ -87,11 +88,11 @@ def test_members_that_are_too_large_or_unpack_too_far_are_refused(
 ) -> None:
     with pytest.raises(RequestError, match="times its size"):
         Pictures(archive).open("bomb.png")
-    monkeypatch.setattr(imports, "MAX_PICTURE", 10)
+    monkeypatch.setattr(entries, "MAX_PICTURE", 10)
     for source in (folder, archive):
         with pytest.raises(RequestError, match="at most 0 are read"):
             Pictures(source).open("a.png")
-    monkeypatch.setattr(imports, "MAX_MEMBERS", 3)
+    monkeypatch.setattr(entries, "MAX_MEMBERS", 3)
     with pytest.raises(RequestError, match="4 members; at most 3"):
         Pictures(archive)
 
@@ -193,7 +194,7 @@ def test_a_picture_needs_a_place_to_look() -> None:
 
 
 def test_a_file_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "MAX_LINES", 3)
+    monkeypatch.setattr(entries, "MAX_LINES", 3)
     found = read_jsonl(b"\n".join([json.dumps(GOOD).encode()] * 5), ["light"])
     assert len(found.probes) == 3
     assert "Only the first 3 lines" in reasons(found)[4]
@@ -221,7 +222,6 @@ def test_vqa_files_give_the_questions_that_say_the_concept(folder: Path) -> None
         json.dumps({"annotations": answered}).encode(),
         ["traffic light"],
         Pictures(folder),
-        "{:012d}.jpg",
     )
     assert [(p.line, p.picture, p.answer) for p in found.probes] == [
         (1, "000000000007.jpg", "traffic light"),

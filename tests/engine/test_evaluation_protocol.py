@@ -15,6 +15,7 @@ from engine.evaluation import choice, planning
 from engine.evaluation.contract import DevRow, Item, Setting, Settings
 from engine.evaluation.sources import Sources
 from engine.fake import FakeEngine
+from engine.fake_steering import BATCH
 from engine.fake_world import CONCEPTS, D_MLP, KINDS, N_LAYERS, OBJECTS
 from engine.turns import PLAIN
 
@@ -144,6 +145,47 @@ def test_progress_never_exceeds_the_estimate_and_ends_at_its_whole() -> None:
     assert resumed[-1] == told[-1]
 
 
+def test_nobody_waits_longer_than_for_one_batch() -> None:
+    """Between two chances to do something else lies one batch of answers at most, or one picture."""
+    done = {"answers": 0, "pictures": 0}
+
+    class Watched(FakeEngine):
+        def _generate(self, *args: Any, **named: Any) -> Any:
+            done["answers"] += 1
+            return super()._generate(*args, **named)
+
+    def picture() -> Any:
+        done["pictures"] += 1
+        return np.zeros((12, 12, 3), np.uint8)
+
+    many = [item for split in ("dev", "test") for item in made("told", "hard", split, 150, True)]
+    many = [dataclasses.replace(item, picture=picture) for item in many]
+    settings = dataclasses.replace(SETTINGS, dev=150, limit=150, screen=150, lambdas=(1.0,), rules=("mentioned",))
+    told: list[tuple[int, int]] = []
+    result = evaluation.run(Watched(), many, settings, lambda *_: told.append((done["answers"], done["pictures"])))
+    assert result.kinds[0].chosen != planning.NONE, "all stages have been gone through"
+    steps = np.diff(told, axis=0)
+    assert steps.max(0).tolist() == [BATCH, 1]
+    assert done["answers"] > 6 * len(many) / 2
+
+
+def test_the_library_of_the_report_is_the_one_that_was_used() -> None:
+    """Somebody may build a concept while an evaluation runs, for it lets others pass."""
+    engine, before = FakeEngine(), FakeEngine().library().revision
+    adopted: list[int] = []
+
+    def meanwhile(done: int, _all: int) -> None:
+        if done and not adopted:
+            adopted.append(done)
+            first = engine.library().concepts[0]
+            engine.adopt([dataclasses.replace(first, name="my own", kind="own")])
+
+    result = evaluation.run(engine, items(), SETTINGS, meanwhile)
+    assert engine.library().revision != before
+    assert result.model["library"] == before
+    assert evaluation.to_json(result) == evaluation.to_json(whole()[0])
+
+
 def test_the_result_goes_through_json() -> None:
     result = whole()[0]
     told = json.dumps(evaluation.to_json(result))
@@ -168,7 +210,7 @@ def test_a_kind_that_a_spreadsheet_would_compute_is_inert() -> None:
 
 
 def test_controls_turn_as_many_neurons_by_the_same_factors() -> None:
-    sources = Sources(FakeEngine(), items(), SETTINGS, lambda _key, compute: compute())
+    sources = Sources(FakeEngine(), items(), SETTINGS, lambda _key, compute: compute(), lambda: None)
     item = next(item for item in items() if item.kind == "told")
     first = choice.First("lemon", ((" lemon", 0.7), (" pizza", 0.2)))
     for rule in ("kind", "mentioned", "answer", "candidates", "contrast"):
@@ -273,7 +315,7 @@ def test_concepts_are_built_from_a_sets_own_answers_where_no_concept_names_them(
         ]  # fmt: skip
 
     some = [*asked("build"), *asked("dev"), *asked("test")]
-    sources = Sources(FakeEngine(), some, SETTINGS, lambda _key, compute: compute())
+    sources = Sources(FakeEngine(), some, SETTINGS, lambda _key, compute: compute(), lambda: None)
     assert [(plan.kind, plan.name) for plan in sources.plans] == [("exist", "no"), ("exist", "yes")]
     assert sources.known.values.shape == (len(CONCEPTS) + 2, N_LAYERS * D_MLP)
     assert sources.known.names[: len(KINDS["object"])] == OBJECTS

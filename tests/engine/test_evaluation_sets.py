@@ -12,7 +12,7 @@ from PIL import Image
 
 from engine import evaluation
 from engine.builtin import scenes, world
-from engine.concepts.imports import Pictures
+from engine.entries import Pictures, numbered
 from engine.errors import RequestError, UnknownName
 from engine.evaluation import builtin, files
 
@@ -146,6 +146,45 @@ def test_vqa_keeps_all_ten_answers(pictures: Pictures) -> None:
     assert [(item.kind, len(item.answers)) for item in found.items] == [("yes/no", 10)]
     assert [(bad.line, "annotation" in bad.reason) for bad in found.bad] == [(2, True)]
     assert evaluation.file_settings("vqa", given, evaluation.Settings()).metric == "vqa"
+
+
+def test_a_question_counts_once(pictures: Pictures) -> None:
+    """Copies would make intervals narrow that are not."""
+    asked = [
+        {"question_id": 1, "image_id": 42, "question": "Is it?"},
+        {"question_id": 1, "image_id": 42, "question": "Is it not?"},
+        {"question_id": 2, "image_id": 42, "question": "Is it?"},
+    ]
+    said = [{"question_id": k, "answers": [{"answer": "yes"}] * 10} for k in (1, 2)]
+    given = {"q": json.dumps({"questions": asked}).encode(), "a": json.dumps({"annotations": said}).encode()}
+    found = read("vqa", given, pictures)
+    assert [item.id for item in found.items] == ["1"]
+    assert [bad.line for bad in found.bad] == [2, 3]
+    assert "question_id 1 is that of number 1" in found.bad[0].reason
+    assert "asked already in number 1" in found.bad[1].reason
+    kinds = b"question,answer,kind\nWhat?,dog,a\nWhat?,dog,b\nWhat?,dog,a\n"
+    found = read("table", {"t.csv": kinds}, None)
+    assert (len(found.items), [bad.line for bad in found.bad]) == (2, [4]), "of another kind it is another question"
+
+
+def test_pictures_lie_in_folders_that_no_line_names(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        for name in (
+            "train2014/COCO_train2014_000000000007.jpg", "val2014/COCO_val2014_000000000042.jpg", "images/7.jpg",
+            "images/n161.jpg", "a/twice.png", "b/twice.png", "__MACOSX/images/._COCO_val2014_000000000042.jpg",
+            "one/two/three/four/deep.png",
+        ):  # fmt: skip
+            archive.writestr(name, png())
+    seen = Pictures(tmp_path / "p.zip")
+    assert numbered(seen, 7) == "COCO_train2014_000000000007.jpg"
+    assert numbered(seen, 42) == "COCO_val2014_000000000042.jpg"
+    assert numbered(seen, 8) == "val2014/COCO_val2014_000000000008.jpg".partition("/")[2]
+    assert numbered(None, 8) == "COCO_val2014_000000000008.jpg"
+    for name in ("COCO_val2014_000000000042.jpg", "n161.jpg", "images/n161.jpg", "four/deep.png", "b/twice.png"):
+        assert seen.open(name) == png()
+    for name in ("twice.png", "deep.png", "._COCO_val2014_000000000042.jpg", "161.jpg"):
+        with pytest.raises(RequestError, match="no picture"):
+            seen.check(name)
 
 
 def test_gqa_and_pope(pictures: Pictures) -> None:

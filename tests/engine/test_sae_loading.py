@@ -10,12 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.contract import NonFinite, RequestError, UnknownName
+from engine.contract import NonFinite, Question, RequestError, UnknownName
 from engine.hooks import count_hooks
 from engine.loading import Loaded
 from engine.local import LocalEngine
-from engine.sae import loading
+from engine.sae import activations, loading
+from engine.sae.activations import Asked
 from engine.sae.loading import Place, place_of, read, write
+from engine.sae.sae import fit_of
+from tests.engine import tiny
 
 D, N = 32, 24
 Tensors = dict[str, torch.Tensor]
@@ -50,10 +53,22 @@ def sparsify(folder: Path, weights: Tensors, **cfg: Any) -> Path:
     return folder
 
 
-def scope(folder: Path, weights: Tensors) -> Path:
+def scope(folder: Path, weights: Tensors, dtype: Any = np.float32) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "params.npz", **{name: value.numpy() for name, value in weights.items()})
+    np.savez(folder / "params.npz", **{name: value.numpy().astype(dtype) for name, value in weights.items()})
     return folder
+
+
+def scope2(folder: Path, weights: Tensors) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    renamed = {{"W_enc": "w_enc", "W_dec": "w_dec"}.get(name, name): value for name, value in weights.items()}
+    save_file(renamed, folder / "params.safetensors")
+    return folder
+
+
+def gated(folder: Path, **cfg: Any) -> Path:
+    weights = {name: value for name, value in tensors().items() if name != "b_enc"}
+    return saelens(folder, {**weights, **GATE}, architecture="gated", **cfg)
 
 
 def topk(given: torch.Tensor, k: int) -> torch.Tensor:
@@ -61,11 +76,23 @@ def topk(given: torch.Tensor, k: int) -> torch.Tensor:
     return torch.zeros_like(given).scatter(-1, kept.indices, kept.values).relu()
 
 
+GATE = {
+    name: torch.randn(N, generator=torch.Generator().manual_seed(6 + k))
+    for k, name in enumerate(("b_gate", "b_mag", "r_mag"))
+}
 THRESHOLD = torch.rand(N, generator=torch.Generator().manual_seed(5)) * 4
 W = tensors()
 CENTRED = (stream() - W["b_dec"]) @ W["W_enc"] + W["b_enc"]
 UNCENTRED = stream() @ W["W_enc"] + W["b_enc"]
 JUMPED = UNCENTRED * (UNCENTRED > THRESHOLD)
+NORMS = W["W_dec"].norm(dim=-1)
+
+
+def opened(Z: torch.Tensor) -> torch.Tensor:
+    """A gated SAE's H of Z, which has its b_dec taken off where it must be: gate × magnitude (Rajamanoharan et al.)."""
+    gate = (Z @ W["W_enc"] + GATE["b_gate"] > 0).float()
+    return gate * (Z @ (W["W_enc"] * GATE["r_mag"].exp()) + GATE["b_mag"]).relu()
+
 
 FORMATS: dict[str, tuple[Callable[[Path], Path], torch.Tensor, Place]] = {
     "saelens": (lambda p: saelens(p / "a", tensors()), CENTRED.relu(), Place(1, "residual")),
@@ -86,6 +113,14 @@ FORMATS: dict[str, tuple[Callable[[Path], Path], torch.Tensor, Place]] = {
         lambda p: saelens(p / "a", tensors(threshold=THRESHOLD), architecture="jumprelu", apply_b_dec_to_input=False,
                           hook_name="blocks.1.hook_resid_pre"),
         JUMPED, Place(0, "residual"),
+    ),
+    "saelens gated": (lambda p: gated(p / "a"), opened(stream() - W["b_dec"]), Place(1, "residual")),
+    "saelens gated uncentred": (
+        lambda p: gated(p / "a", apply_b_dec_to_input=False), opened(stream()), Place(1, "residual")
+    ),
+    "gemma scope 2": (
+        lambda p: scope2(p / "resid_post" / "layer_2_width_16k_l0_medium", tensors(threshold=THRESHOLD)),
+        JUMPED, Place(2, "residual"),
     ),
     "gemma scope": (
         lambda p: scope(p / "gemma-scope-2b-pt-res" / "layer_2" / "width_16k", tensors(threshold=THRESHOLD)),
@@ -108,6 +143,25 @@ def test_each_format_encodes_as_it_defines(name: str, tmp_path: Path, cropping: 
     assert len(sae.info.id) == 16
     again = read(str(files(tmp_path)))
     assert again.info.id == sae.info.id
+
+
+def test_what_saelens_does_beside_is_folded_into_the_weights(tmp_path: Path) -> None:
+    rescaled = read(
+        str(saelens(tmp_path / "r", tensors(), architecture="topk", k=4, rescale_acts_by_decoder_norm=True))
+    )
+    expected = topk(CENTRED * NORMS, 4)
+    H = rescaled.encode(stream())
+    assert torch.equal(H > 0, expected > 0)
+    assert (H - expected).abs().max() < 1e-3
+    assert (rescaled.decode(H) - (expected / NORMS @ W["W_dec"] + W["b_dec"])).abs().max() < 1e-3
+    factor = torch.rand(N, generator=torch.Generator().manual_seed(9)) + 0.5
+    for name in ("finetuning_scaling_factor", "scaling_factor"):
+        tuned = read(str(saelens(tmp_path / name, tensors(**{name: factor}), finetuning_scaling_factor=True)))
+        H = tuned.encode(stream())
+        assert (H - CENTRED.relu()).abs().max() < 1e-4
+        assert (tuned.decode(H) - (H * factor @ W["W_dec"] + W["b_dec"])).abs().max() < 1e-3
+        unused = read(str(saelens(tmp_path / f"{name} 1", tensors(**{name: factor}))))
+        assert torch.equal(unused.W_dec, W["W_dec"])
 
 
 def test_our_own_format_comes_back_as_written(tmp_path: Path) -> None:
@@ -136,10 +190,19 @@ def test_a_person_says_layer_and_site_where_files_do_not(tmp_path: Path) -> None
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "gated": (lambda p: saelens(p, tensors(), architecture="gated"), "architecture = 'gated'"),
+    "gated without a gate": (lambda p: saelens(p, tensors(), architecture="gated"), "lacks 'b_gate'"),
+    "gated of another width": (lambda p: saelens(
+        p, {"W_enc": W["W_enc"], "b_gate": torch.ones(3), "b_mag": torch.ones(3), "r_mag": torch.ones(3)},
+        architecture="gated"), "do not fit each other"),
+    "temporal": (lambda p: saelens(p, tensors(), architecture="temporal"), "architecture = 'temporal'"),
     "normalised": (lambda p: saelens(p, tensors(), normalize_activations="layer_norm"), "normalize_activations"),
-    "rescaled": (
-        lambda p: saelens(p, tensors(), architecture="topk", k=4, rescale_acts_by_decoder_norm=True), "rescale_acts"
+    "heads": (lambda p: saelens(p, tensors(), reshape_activations="hook_z"), "reshape_activations = 'hook_z'"),
+    "groups": (lambda p: sparsify(p / "layers.1", tensors(), activation="groupmax"), "activation = 'groupmax'"),
+    "scope's transcoder": (
+        lambda p: scope2(p / "transcoder_all" / "layer_1_width_16k", tensors(threshold=THRESHOLD)), "is no SAE"
+    ),
+    "attention scope 2": (
+        lambda p: scope2(p / "attn_out" / "layer_1_width_16k", tensors(threshold=THRESHOLD)), "before the attention's"
     ),
     "no k": (lambda p: saelens(p, tensors(), architecture="topk"), "no whole k"),
     "k too large": (lambda p: saelens(p, tensors(), architecture="topk", k=N + 1), f"between 1 and its {N}"),
@@ -254,6 +317,64 @@ def test_attaching(cropping: Loaded, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="no SAE"):
         engine.detach_sae("one")
     assert count_hooks(cropping.model) == 0
+
+
+def test_an_attached_one_is_tried_and_what_is_out_of_range_is_told(cropping: Loaded, tmp_path: Path) -> None:
+    engine = LocalEngine(cropping)
+    name = engine.attach_sae(str(saelens(tmp_path / "a", tensors())), name="as I call it").name
+    assert name == "as-I-call-it"
+    asked = Question(tiny.picture(1), "what is this?", 1)
+    fit = engine.check_sae(name, [asked])
+    Z = activations.values(cropping, [Asked(asked.picture, ((asked.text, ""),))], 1, "residual")
+    explained, l0, active = fit_of(engine._sae(name), Z)
+    assert (fit.explained_variance, fit.l0, fit.positions) == (explained, l0, len(Z))
+    assert fit.dead_share == pytest.approx(1 - float(active.float().mean()))
+    assert explained < 0.5, "its numbers are random"
+    assert any("It explains nothing of the variance here" in warning for warning in fit.warnings)
+    silent = engine.attach_sae(str(saelens(tmp_path / "b", tensors(b_enc=torch.full((N,), -1e6)))))
+    assert "No latent is active here." in engine.check_sae(silent.id, [asked]).warnings
+    with pytest.raises(RequestError, match="could not be tried"):
+        engine.check_sae(name, [Question(None, "word " * 5000, 1)])
+    assert count_hooks(cropping.model) == 0
+
+
+def test_a_folder_of_several_names_them(tmp_path: Path) -> None:
+    for layer in (10, 2):
+        saelens(tmp_path / f"blocks.{layer}.hook_resid_post", tensors())
+    scope(tmp_path / "gemma" / "layer_3" / "width_16k", tensors(threshold=THRESHOLD))
+    words = r"blocks\.2\.hook_resid_post, .*blocks\.10\.hook_resid_post, .*gemma/layer_3/width_16k. Choose one"
+    with pytest.raises(RequestError, match=words):
+        read(str(tmp_path))
+
+
+class Hub:
+    """A hub of one repository with a folder for each layer, as huggingface_hub serves it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.fetched = folder, [""]
+
+    def snapshot_download(self, owner: str, allow_patterns: list[str]) -> str:
+        assert owner == "somebody/saes"
+        self.fetched = allow_patterns
+        return str(self.folder)
+
+    def list_repo_files(self, owner: str) -> list[str]:
+        return [str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()]
+
+
+def test_one_folder_of_a_repository_is_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    saelens(tmp_path / "blocks.2.hook_mlp_out", tensors(), hook_name="blocks.2.hook_mlp_out")
+    hub = Hub(tmp_path)
+    for name in ("snapshot_download", "list_repo_files"):
+        monkeypatch.setattr(f"huggingface_hub.{name}", getattr(hub, name))
+    assert read("somebody/saes/blocks.2.hook_mlp_out").info.layer == 2
+    assert "blocks.2.hook_mlp_out/cfg.json" in hub.fetched
+    assert not [name for name in hub.fetched if name.endswith((".pt", ".bin")) or "*" in name]
+    with pytest.raises(RequestError, match=r"Folders that do: somebody/saes/blocks\.2\.hook_mlp_out"):
+        read("somebody/saes")
+    for name in ("somebody/saes/../../other", "somebody/saes//x", "somebody/../x"):
+        with pytest.raises(RequestError, match="no name on a hub"):
+            read(name)
 
 
 def test_a_hub_that_cannot_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,9 +35,19 @@ def asked(start: int, n: int) -> list[Asked]:
 
 
 def run(loaded: Loaded, out: Path, recipe: Recipe = SMALL, **more: object) -> list[TrainingPoint]:
+    """The points of its steps. While none of them is done, and between them, nothing is on the model."""
     points: list[TrainingPoint] = []
-    train.train(loaded, recipe, out, asked, asked(900, 2), on_point=points.append, **more)  # type: ignore[arg-type]
-    return points
+
+    def on_point(point: TrainingPoint) -> None:
+        assert tiny.all_hooks(loaded.model) == 0
+        points.append(point)
+
+    train.train(loaded, recipe, out, asked, asked(900, 2), on_point=on_point, **more)  # type: ignore[arg-type]
+    gathering = [point for point in points if point.step == 0]
+    assert [point.gathered for point in gathering] == sorted({point.gathered for point in gathering})
+    assert all(point.gathered < recipe.kept and math.isnan(point.loss) for point in gathering)
+    trained = points[len(gathering) :]
+    return [point for k, point in enumerate(trained) if point not in trained[:k]]  # the last again while measuring
 
 
 def test_values_are_the_sites_at_image_positions_once_and_all_text_positions_but_the_first(

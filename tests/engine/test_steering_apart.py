@@ -80,8 +80,8 @@ def test_nothing_is_left_after_an_error_or_a_stop(engine: LocalEngine) -> None:
 
 
 def test_steering_many_times_keeps_memory_flat(cropping: Loaded) -> None:
-    """500 different steerings: the process holds as much after the last as after the 100th, to 4 MiB, and no more
-    objects live."""
+    """500 different steerings: the process holds as much after the last as after the 100th, to 4 MiB, and no
+    objects pile up (a handful come and go with other threads; one kept a steering would be 400)."""
     engine = LocalEngine(cropping)
     question = Question(tiny.picture(1), "what is this?", 1)
 
@@ -94,4 +94,4 @@ def test_steering_many_times_keeps_memory_flat(cropping: Loaded) -> None:
 
     warm, last = run(100, 0), run(400, 100)
     assert last[0] - warm[0] < 4
-    assert last[1] - warm[1] < 50
+    assert last[1] - warm[1] < 200

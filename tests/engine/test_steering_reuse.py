@@ -55,7 +55,7 @@ def test_what_is_kept_is_never_changed_by_a_steered_run(model: Loaded, question:
     engine.sweep(question, [700, 701], EVERYWHERE, TURN, (-9.0, 9.0))
     engine.ask(question, steering=ANSWER)
     (kept,) = engine.reuse.kept.values()
-    assert kept is past
+    assert kept.cache is past.cache
     for layer, (keys, values) in zip(kept.cache.layers, before, strict=True):
         assert torch.equal(layer.keys, keys)
         assert torch.equal(layer.values, values)
@@ -72,9 +72,18 @@ def test_the_last_two_prompts_are_kept_and_forgotten_on_request(cropping: Loaded
 
 
 def test_a_steered_prefix_is_not_kept(cropping: Loaded, question: Question) -> None:
+    """From the first layer on nothing of it is plain; above it, the plain run is what is kept."""
     engine = LocalEngine(cropping)
-    engine.sweep(question, [700], EVERYWHERE, TURN, (-9.0, 9.0))
+    first = NeuronTurn(0, 5, "add", 6.0)
+    engine.sweep(question, [700], Steering(neurons=(first,)), first, (-9.0, 9.0))
     assert not engine.reuse.kept
+    engine.sweep(question, [700], EVERYWHERE, TURN, (-9.0, 9.0))
+    (kept,) = engine.reuse.kept.values()
+    prompt = build_prompt(cropping, question)
+    plain = reuse.run_prefix(cropping, embed(cropping, prompt.ids, picture_features(cropping, prompt.pixels)))
+    for layer, wanted in zip(kept.cache.layers, plain.cache.layers, strict=True):
+        assert torch.equal(layer.keys, wanted.keys)
+        assert torch.equal(layer.values, wanted.values)
 
 
 def test_a_prompt_that_sees_all_of_itself_is_run_whole(tmp_path_factory: pytest.TempPathFactory) -> None:

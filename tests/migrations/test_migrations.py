@@ -41,7 +41,7 @@ def test_models_and_migrations_agree(database: Database) -> None:
 def test_upgrading_twice_changes_nothing(database: Database) -> None:
     database.upgrade()
     with database.engine.connect() as connection:
-        assert MigrationContext.configure(connection).get_current_revision() == "0006"
+        assert MigrationContext.configure(connection).get_current_revision() == "0007"
 
 
 def test_down_to_nothing_and_up_again(database: Database) -> None:
