@@ -4,13 +4,14 @@
 2. `engine.reuse.run_prefix` keeps, beside the key–value cache, what each block gave (`engine.hooks.keep_blocks`).
 3. `given_below`: run again under edits, those blocks are not computed. What the last of them gave and the keys and
    values of each are put in their place, once for each row. Steps after the prompt run all blocks.
-4. Never by a model's name: `engine.reuse.Reuse` does it once and compares with the plain run, bit by bit for one row.
+4. `last_unread`: of the last block such a run reads the keys and values alone, so its MLP is left out.
+5. Never by a model's name: `engine.reuse.Reuse` does it once and compares with the plain run, bit by bit for one row.
    Layers that keep anything but the keys and values of every position (a window shorter than the prompt, linear
    attention) are refused.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from engine.features import Past
 from engine.hooks import Block
 from engine.interventions import Edits
 
-__all__ = ["first_layer", "given_below", "same", "standing_below"]
+__all__ = ["first_layer", "given_below", "last_unread", "same", "standing_below"]
 
 Standing = list[tuple[Block, torch.Tensor, torch.Tensor]]
 """For each of a decoder's first blocks: what it gave, and its keys and values (rows, heads, pos, width)."""
@@ -76,18 +77,39 @@ def given_below(anatomy: Anatomy, standing: Standing) -> Iterator[None]:
         forward.stands_in = True  # type: ignore[attr-defined]
         return forward
 
-    blocks = anatomy.layers[: len(standing)]
-    before = [vars(block).get("forward") for block in blocks]
+    entries = zip(anatomy.layers, standing, strict=False)
+    with _standing_in({block: stand_in(layer, *entry) for layer, (block, entry) in enumerate(entries)}):
+        yield
+
+
+@contextlib.contextmanager
+def last_unread(anatomy: Anatomy) -> Iterator[None]:
+    """Inside, the last block's MLP gives zeros. For a call of which nothing but the cache is read: no keys and values
+    come after that MLP. Nothing is left out where the block holds the down projection itself."""
+    mlp = anatomy.mlps[-1]
+
+    def forward(hidden_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
+        return torch.zeros_like(hidden_states)
+
+    forward.stands_in = True  # type: ignore[attr-defined]
+    with _standing_in({} if mlp is anatomy.downs[-1] else {mlp: forward}):
+        yield
+
+
+@contextlib.contextmanager
+def _standing_in(forwards: Mapping[torch.nn.Module, Any]) -> Iterator[None]:
+    """Inside, these modules are run as said; whatever happens, they are left as they were."""
+    before = {module: vars(module).get("forward") for module in forwards}
     try:
-        for layer, (block, entry) in enumerate(zip(blocks, standing, strict=True)):
-            block.forward = stand_in(layer, *entry)
+        for module, forward in forwards.items():
+            module.forward = forward
         yield
     finally:
-        for block, own in zip(blocks, before, strict=True):
+        for module, own in before.items():
             if own is not None:
-                block.forward = own
+                module.forward = own
             else:
-                vars(block).pop("forward", None)
+                vars(module).pop("forward", None)
 
 
 def _times(value: torch.Tensor, rows: int) -> torch.Tensor:

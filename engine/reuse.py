@@ -26,7 +26,7 @@ from engine.features import Inputs, Past, cache_name, forget, forward, recall
 from engine.hooks import Block, intervene, keep_blocks
 from engine.interventions import NO_EDITS, Edits, LayerEdit
 from engine.loading import Loaded
-from engine.lower import Standing, first_layer, given_below, same, standing_below
+from engine.lower import Standing, first_layer, given_below, last_unread, same, standing_below
 from engine.prompts import Prompt
 
 KEPT = 2
@@ -53,8 +53,9 @@ def run_prefix(
     forget(loaded)
     below: AbstractContextManager[None] = given_below(loaded.anatomy, standing) if standing else nullcontext()
     kept: AbstractContextManager[list[Block]] = keep_blocks(loaded.anatomy) if keeping else nullcontext([])
+    unread: AbstractContextManager[None] = nullcontext() if keeping else last_unread(loaded.anatomy)
     try:
-        with below, kept as blocks:
+        with below, unread, kept as blocks:
             output = loaded.anatomy.runner(**given, use_cache=True, logits_to_keep=1, return_dict=True)
         offsets = tuple(module.rope_deltas for module in loaded.anatomy.stateful)
     finally:

@@ -29,12 +29,14 @@ def fit_and_warn(sae: Sae, Z: torch.Tensor, revision: str) -> SaeFit:
     promised, usual = info.card.get("explained_variance"), info.card.get("l0")
     if explained < LOW_EXPLAINED:
         warnings.append(
-            f"It explains only {explained:.0%} of the variance here: most of what the layer says is not in it."
+            f"It explains only {explained * 100:.0f} % of the variance here: most of what the layer says is not in it."
             if explained > 0
             else "It explains nothing of the variance here: the positions' mean is nearer to them than what it makes."
         )
     elif isinstance(promised, int | float) and explained < promised - FALLS_SHORT:
-        warnings.append(f"It explains {explained:.0%} of the variance here; its card says {promised:.0%}.")
+        warnings.append(
+            f"It explains {explained * 100:.0f} % of the variance here; its card says {promised * 100:.0f} %."
+        )
     if not bool(active.any()):
         warnings.append("No latent is active here.")
     elif isinstance(usual, int | float) and usual > 0 and not 1 / L0_FACTOR <= l0 / usual <= L0_FACTOR:

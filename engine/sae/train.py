@@ -317,6 +317,7 @@ def finish(
     """Measure what was trained on `held_out` (None = the little world's), and write it with its card. `between` is
     called between two pictures."""
     recipe = trainee.recipe
+    on_folder = held_out is not None
     if held_out is None:
         held_out = activations.world("held out", 0, HELD_OUT)
     k = recipe.k if recipe.architecture == "topk" else None
@@ -331,6 +332,7 @@ def finish(
     explained, l0, active = fit_of(sae, Z)
     given = {key: value for key, value in dataclasses.asdict(recipe).items() if value != ""}
     words = " ".join(f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in given.items())
+    words += ("" if loaded.builtin else " --model MODEL") + (" --folder PICTURES" if on_folder else "")
     card = {
         "explained_variance": round(explained, 4),
         "l0": round(l0, 2),

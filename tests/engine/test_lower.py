@@ -90,10 +90,15 @@ def test_a_sweep_runs_one_row_up_to_its_first_edit(cropping: Loaded, question: Q
 def test_blocks_below_are_not_run(cropping: Loaded, question: Question) -> None:
     engine = LocalEngine(cropping)
     engine.steer(question, [700], UPPER)
-    runs = [0] * cropping.anatomy.n_layers
+    anatomy = cropping.anatomy
+    runs = {"mlp": [0] * anatomy.n_layers, "attention": [0] * anatomy.n_layers}
     handles = [
-        down.register_forward_hook(lambda *_, layer=layer: runs.__setitem__(layer, runs[layer] + 1))
-        for layer, down in enumerate(cropping.anatomy.downs)
+        module.register_forward_hook(
+            lambda *_, kind=kind, layer=layer: runs[kind].__setitem__(layer, runs[kind][layer] + 1)
+        )
+        for kind, modules in (("mlp", anatomy.downs), ("attention", anatomy.attentions))
+        for layer, module in enumerate(modules)
+        if module is not None
     ]
     try:
         steered = engine.steer(question, [700], UPPER)
@@ -101,7 +106,8 @@ def test_blocks_below_are_not_run(cropping: Loaded, question: Question) -> None:
         for handle in handles:
             handle.remove()
     steps = len(steered.answer.tokens) + (steered.answer.stopped == "end")
-    assert runs == [steps + 2, steps + 2, steps + 3]  # two teacher-forced passes; the prompt in the last layer alone
+    # Two teacher-forced passes beside the steps; the prompt in the last layer alone, whose MLP nothing reads there.
+    assert runs == {"mlp": [steps + 2] * 3, "attention": [steps + 2, steps + 2, steps + 3]}
 
 
 def test_interleaved_steerings_of_two_prompts_do_not_mix(cropping: Loaded) -> None:
