@@ -72,7 +72,7 @@ def cloud(
             "margin": {"l": 58, "r": 8, "t": 8, "b": 40},
             "annotations": [
                 _word("fires little, matters", 0.01, 0.99, "left", "top"),
-                _word("fires, matters little", 0.99, 0.01, "right", "bottom"),
+                _word("fires, matters little", 0.99, 0.07, "right", "bottom"),
             ],
             "xaxis": {
                 "type": "log", "title": {"text": "mean activation"}, "range": [left - pad, right + pad],

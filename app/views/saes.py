@@ -163,7 +163,8 @@ def train_form(services: Services, draft: Draft) -> TrainForm:
     numbers = []
     for name, (label, low, high) in saeplans.NUMBERS.items():
         most = layers - 1 if name == "layer" else high
-        numbers.append((name, label, getattr(draft, name) or usual[name], low, most, HINTS[name]))
+        said = label if len(label) == 1 else label[0].upper() + label[1:]  # k is a symbol
+        numbers.append((name, said, getattr(draft, name) or usual[name], low, most, HINTS[name]))
     return TrainForm(
         action=PLAN,
         sites=_sites(draft.site or DEFAULT.site),

@@ -31,7 +31,7 @@ def plan(around: Shell, form: TrainForm, draft: Draft, planned: Plan | None, err
             ("positions learnt from", formats.thousands(planned.positions)),
             ("pictures looked at, beside the first", formats.thousands(planned.pictures)),
             ("memory beside the model", f"{planned.megabytes:,.0f} MB"),
-            ("its file", f"{planned.size:.1f} MB"),
+            ("its file", f"{planned.size:.1f} MB" if planned.size >= 0.1 else f"{planned.size * 1024:.0f} kB"),
         )
     return TrainPlanPage(
         shell=around,

@@ -64,6 +64,10 @@ def test_a_training_is_estimated_first(world: Browser) -> None:
     assert re.search(r"positions learnt from</dt><dd class=\"figure\">30,720", text)
     assert "measured on the first steps" in text
     assert '<input type="hidden" name="steps" value="30">' in text
+    assert re.search(r"its file</dt><dd class=\"figure\">[1-9]\d* kB<", text), "not 0.0 MB"
+    labels = re.findall(r"<label><span>([^<]+)</span>", text)
+    assert {"Layer", "Number of latents", "k", "Name"} <= set(labels)
+    assert all(label[0].isupper() for label in labels if label != "k")
     ended(world, start(world))
     again = plan(world, n_latents="192")[1]
     assert "at the pace of the newest training here" in again

@@ -62,3 +62,14 @@ def test_without_scripts_a_file_is_brought_and_its_report_read(quick: str, open_
     expect(page.locator(".experiment .take")).to_be_hidden()
     for scroll in page.locator(".scroll").all():
         assert scroll.evaluate("element => element.scrollHeight - element.clientHeight") <= 1
+
+
+def test_charts_print_whole(gallery_url: str, open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{gallery_url}/experiment/show.html")
+    chart = page.locator(".charts figure").first
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator(".plot.drawn .main-svg").first).to_be_visible()
+    page.emulate_media(media="print")
+    edges = chart.evaluate("e => [e, e.querySelector('.main-svg')].map(one => one.getBoundingClientRect().right)")
+    assert edges[1] <= edges[0], "a chart is as wide as it was drawn: paper has no window to resize"

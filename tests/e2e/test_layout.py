@@ -1,11 +1,13 @@
 """The pages in a browser, filled by the factories: they fit, they are quiet, and the heat map lies on its picture."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
 from tests.e2e import catalogue
+from tests.e2e.test_journeys import answered, ask
 
 OpenPage = Callable[..., Page]
 PAGES = [
@@ -99,6 +101,25 @@ def test_rows_of_the_steering_panel_fit_into_it(gallery_url: str, open_page: Ope
     for inside in ("#steer-scroll", "#steer .turn-row .of"):
         wide = page.locator(inside).first.evaluate("element => element.scrollWidth - element.clientWidth")
         assert wide <= 0, (inside, wide)
+
+
+def test_in_a_narrow_window_no_neuron_overlaps_its_bar(quick: str, open_page: OpenPage, scene: Path) -> None:
+    page = open_page(viewport={"width": 390, "height": 900})
+    ask(page, quick, scene, "Does a neuron overlap its bar?")
+    answered(page)
+    for row in page.locator(".neurons-card tbody tr").all()[:5]:
+        about, bar = row.locator(".about").bounding_box(), row.locator(".bar-cell").bounding_box()
+        assert about
+        assert bar
+        assert about["x"] + about["width"] <= bar["x"]
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_in_a_narrow_window_commands_wrap(gallery_url: str, open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 900})
+    page.goto(f"{gallery_url}/evaluation/show.html")
+    command = page.locator("pre").last
+    assert command.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
 
 
 def test_tables_stand_where_figures_cannot_be_drawn(gallery_url: str, open_page: OpenPage) -> None:

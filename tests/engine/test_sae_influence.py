@@ -325,7 +325,8 @@ def test_warnings_say_what_is_out_of_range(model: Loaded, engine: LocalEngine, q
         fit = engine.latent_influence(question, ANSWER, sae.info.name).fit
     assert fit.explained_variance < 0.5
     assert len(fit.warnings) == 3
-    assert "explains nothing" in fit.warnings[0] if fit.explained_variance < 0 else "explains only" in fit.warnings[0]
+    share = f"explains only {100 * fit.explained_variance:.0f} % of"
+    assert "explains nothing" in fit.warnings[0] if fit.explained_variance < 0 else share in fit.warnings[0]
     assert "its card says 60" in fit.warnings[1]
     assert "another" in fit.warnings[2]
 

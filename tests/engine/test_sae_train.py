@@ -86,6 +86,7 @@ def test_it_learns_and_writes_what_it_measured(model: Loaded, tmp_path: Path, ar
     assert points[-1].loss < points[0].loss
     sae = read(str(tmp_path))
     assert sae.info.card["command"].startswith("python -m engine.sae.train --layer 1 ")
+    assert sae.info.card["command"].endswith(" --model MODEL --folder PICTURES --out DIR")
     assert sae.info.model_revision == model.revision
     Z = activations.values(model, asked(900, 2), 1, "residual")
     explained, l0, active = fit_of(sae, Z)
