@@ -305,7 +305,9 @@ def intervene(anatomy: "Anatomy", rows: Sequence[Edits], spread: bool = False) -
             if layer not in edits:
                 edits[layer] = together(rows, layer, activation)
             acts = acting[0]
-            whole = edits[layer].apply(activation, None if acts is None else acts.to(activation.device))
+            # Nothing reads an activation but its down projection: without a graph there is no need of a copy.
+            alone = batch == len(rows) and not torch.is_grad_enabled()
+            whole = edits[layer].apply(activation, None if acts is None else acts.to(activation.device), alone)
             return (whole.flatten(0, 1) if anatomy.flat else whole, *args[1:])
 
         return hook

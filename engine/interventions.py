@@ -7,6 +7,7 @@ autoencoders: see `engine.sae.steering`.
 
 import dataclasses
 import difflib
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -84,9 +85,9 @@ class Together:
     shift: torch.Tensor
     own: torch.Tensor | None
 
-    def apply(self, activation: torch.Tensor, acts: torch.Tensor | None) -> torch.Tensor:
+    def apply(self, activation: torch.Tensor, acts: torch.Tensor | None, in_place: bool = False) -> torch.Tensor:
         """a' = a · scale + shift of (rows, pos, d_mlp) where `acts` (rows, pos), None = at every position. What a row
-        does not turn stays bit-equal. Differentiable; a new tensor."""
+        does not turn stays bit-equal. Differentiable, a new tensor; or `in_place`."""
         old = activation[..., self.index]
         new = old * self.scale + self.shift
         mine = self.own
@@ -94,7 +95,7 @@ class Together:
             mine = acts[..., None] if mine is None else acts[..., None] & mine
         if mine is not None:
             new = torch.where(mine, new, old)
-        return activation.index_copy(-1, self.index, new)
+        return activation.index_copy_(-1, self.index, new) if in_place else activation.index_copy(-1, self.index, new)
 
 
 def together(rows: Sequence[Edits], layer: int, like: torch.Tensor) -> Together:
@@ -201,15 +202,15 @@ def then(edit: tuple[float, float], operation: str, value: float) -> tuple[float
 
 def factors(steering: Steering, library: Library, n_layers: int, d_mlp: int) -> dict[int, tuple[float, float]]:
     """{flat neuron: (scale, shift)} of a steering; under `control` dealt to random neurons of the same layers."""
-    by_name = {concept.name: concept.memberships for concept in library.concepts}
     scale: dict[int, float] = {}
     for turn in steering.concepts:
         if turn.lam == 0:
             continue
-        acting = within(by_name[turn.concept], steering.layers)
-        flat = acting.ravel()
-        for neuron in members(acting).tolist():
-            scale[neuron] = scale.get(neuron, 1.0) + turn.lam * float(flat[neuron])
+        of = next(concept.memberships for concept in library.concepts if concept.name == turn.concept)
+        acting = within(of, steering.layers)
+        strongest = members(acting)
+        for neuron, mu in zip(strongest.tolist(), acting.ravel()[strongest].tolist(), strict=True):
+            scale[neuron] = scale.get(neuron, 1.0) + turn.lam * mu
     result = {neuron: (value, 0.0) for neuron, value in scale.items()}
     for turn_n in steering.neurons:
         flat_index = turn_n.layer * d_mlp + turn_n.index
@@ -264,16 +265,17 @@ def compile_steering(
     check_steering(steering, library, n_layers, d_mlp)
     if steering.empty:
         return NO_EDITS
-    by_layer: dict[int, list[tuple[int, float, float]]] = {}
-    for flat, (scale, shift) in sorted(factors(steering, library, n_layers, d_mlp).items()):
-        by_layer.setdefault(flat // d_mlp, []).append((flat % d_mlp, scale, shift))
+    chosen = sorted(factors(steering, library, n_layers, d_mlp).items())
+    flat = np.array([neuron for neuron, _ in chosen], np.int64)
+    edits = np.array([edit for _, edit in chosen], np.float32).reshape(-1, 2)
+    index, scale, shift = (
+        torch.from_numpy(values).to(device) for values in (flat % d_mlp, edits[:, 0].copy(), edits[:, 1].copy())
+    )
+    ends = np.searchsorted(flat, d_mlp * np.arange(n_layers + 1)).tolist()
     layers = {
-        layer: LayerEdit(
-            torch.tensor([entry[0] for entry in entries], device=device),
-            torch.tensor([entry[1] for entry in entries], device=device),
-            torch.tensor([entry[2] for entry in entries], device=device),
-        )
-        for layer, entries in by_layer.items()
+        layer: LayerEdit(index[start:end], scale[start:end], shift[start:end])
+        for layer, (start, end) in enumerate(itertools.pairwise(ends))
+        if start < end
     }
     mask, later = where_mask(steering.positions, modality)
     if mask is not None and not later and not bool(mask.any()):
