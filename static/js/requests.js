@@ -20,8 +20,8 @@ document.addEventListener("htmx:configRequest", (event) => {
   const { elt, verb, formData } = event.detail;
   if (verb === "post" && elt.closest("#steer-form, #sweep")) keep(formData, KEPT);
   if (verb === "post" && elt.closest("#latents")) keep(formData, [...KEPT, "add"]);
-  if (elt.id === "steer-form" && event.detail.triggeringEvent?.type !== "submit") {
-    // A slider sends the panel: not the button that was pressed last and still has the focus, as htmx would have it.
+  if (elt.id === "steer-form") {
+    // The panel is sent: not the button that was pressed last, as htmx would have it. Buttons ask for themselves.
     event.detail.path = elt.getAttribute("hx-post");
     for (const name of ["row", "drop"]) formData.delete(name);
   }
