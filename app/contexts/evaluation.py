@@ -8,8 +8,8 @@ from app.contexts.pages import Shell
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EvaluationLine:
-    """An evaluation in the list. `gain` in words, '' while there is none; `polarity` 'for' | 'against' | 'even' | ''.
-    `state` as of a run."""
+    """A long job in the list of its page: an evaluation, an experiment, a training. `gain` = what came of it, in words,
+    '' while there is none; `polarity` 'for' | 'against' | 'even' | ''. `state` as of a run."""
 
     href: str
     what: str

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from app.contexts.evaluation import EvaluationLine
 from app.contexts.latentconcepts import SaeConceptsView
 from app.contexts.links import Choice
 from app.contexts.pages import Shell
@@ -68,19 +69,6 @@ class TrainForm:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TrainingLine:
-    """A training in the list. `result` in words, '' while there is none; `state` as of a run."""
-
-    href: str
-    what: str
-    about: str
-    state: str
-    result: str
-    when: str
-    when_iso: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class SaesPage:
     """templates/latents/saes.html. `empty` = why none is listed, or ''; `memberships` = concepts in the latents of
     each. `attempts` to attach that have not ended, or failed; while `live` the page asks again at `here`."""
@@ -94,7 +82,7 @@ class SaesPage:
     here: str = "/saes"
     attach: AttachForm | None = None
     train: TrainForm | None = None
-    trainings: tuple[TrainingLine, ...] = ()
+    trainings: tuple[EvaluationLine, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

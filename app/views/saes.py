@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app import formats, saejobs, saeplaces, saeplans
-from app.contexts import AttachForm, AttemptView, Choice, SaeCard, SaesPage, Shell, TrainForm, TrainingLine
+from app.contexts import AttachForm, AttemptView, Choice, EvaluationLine, SaeCard, SaesPage, Shell, TrainForm
 from app.saeplans import Draft
 from app.services import Services
 from app.tables import AttachedSae, JobRow, now
@@ -196,19 +196,20 @@ def title(recipe: Mapping[str, Any]) -> str:
     return str(recipe["name"]) or latents.place_of(recipe).capitalize()
 
 
-def line(job: JobRow) -> TrainingLine:
+def line(job: JobRow) -> EvaluationLine:
     recipe, result = job.params["recipe"], ""
     if job.state == "done" and job.result:
         found = job.result["sae"]["card"].get("explained_variance")
         result = f"explains {formats.percent(found)}" if found is not None else ""
     elif job.total:
         result = f"{formats.percent(job.done / job.total)} done"
-    return TrainingLine(
+    return EvaluationLine(
         href=f"{HOME}/train/{job.id}",
         what=title(recipe),
         about=f"{latents.place_of(recipe)} · {recipe_words(recipe)}",
         state=job.state,
-        result=result,
+        gain=result,
+        polarity="",
         when=formats.ago(job.queued, now()),
         when_iso=job.queued.isoformat(timespec="seconds"),
     )

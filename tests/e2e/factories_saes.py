@@ -41,10 +41,10 @@ def train_form() -> c.TrainForm:
     return c.TrainForm("/saes/plan", SITES, (choice("TopK"), choice("JumpReLU")), numbers, XSS, sources, XSS, "/data")
 
 
-def line(state: str) -> c.TrainingLine:
+def line(state: str) -> c.EvaluationLine:
     result = "explains 93 %" if state == "done" else "41 % done"
-    return c.TrainingLine(
-        "/saes/train/ab", XSS, "the MLP of layer 4", state, result, "2 min ago", "2026-01-02T03:04:05+00:00"
+    return c.EvaluationLine(
+        "/saes/train/ab", XSS, "the MLP of layer 4", state, result, "", "2 min ago", "2026-01-02T03:04:05+00:00"
     )
 
 
